@@ -77,7 +77,7 @@ static double plan_anew(struct plan_bench *p)
     buffer_release(&p->plans);
     buffer_release(&p->tables[0]);
     p->digest = save_plan_digest(p->states[0]);
-    bench_check(save_plan_table_encode(p->states[0], &p->tables[0], &err), &err);
+    bench_check(save_plan_table_encode(p->states[0], NULL, &p->tables[0], &err), &err);
     for (unsigned r = 0; r < p->ranks; r++) {
         p->starts[r] = p->tables[r].bytes;
         p->lengths[r] = p->tables[r].length;
@@ -276,7 +276,7 @@ static struct plan_bench *plan_bench_new(const char *path, unsigned ranks, int t
     snprintf(p->path, sizeof(p->path), "%s", path);
     for (unsigned r = 0; r < ranks; r++) {
         p->states[r] = make_state(p, r);
-        bench_check(save_plan_table_encode(p->states[r], &p->tables[r], &err), &err);
+        bench_check(save_plan_table_encode(p->states[r], NULL, &p->tables[r], &err), &err);
     }
     return p;
 }

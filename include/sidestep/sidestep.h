@@ -279,11 +279,12 @@ struct sidestep_path_item {
  * global tensor.  All arrays have ${ndim} elements.
  *
  * Two entries of one state may have the same name if their boxes differ (a rank with several
- * shards of a tensor).  If several ranks list a tensor with the same box, it is saved once: by
- * the lowest rank.  With SIDESTEP_TENSOR_REPLICATED on all of them, the rank with the least to
- * write saves it, on the host with the least, and several ranks save parts of a large tensor.
- * Nothing compares their values: the caller, which knows what its ranks have, gives values that
- * differ names that differ.
+ * shards of a tensor).  If several ranks list a tensor with the same box, it is saved once: with
+ * the value of the lowest rank.  With SIDESTEP_TENSOR_REPLICATED on all of them, the rank with the
+ * least to write saves it, on the host with the least, and several ranks save parts of a large
+ * tensor; nothing compares their values.  Without the flag they may do so where the values were
+ * compared and are equal (enum sidestep_replicas).  The caller, which knows what its ranks have,
+ * gives values that differ names that differ.
  */
 struct sidestep_tensor {
     size_t struct_size;
@@ -655,6 +656,27 @@ enum sidestep_copy_ahead {
     SIDESTEP_COPY_AHEAD_NEVER,
 };
 
+/**
+ * enum sidestep_replicas: who writes tensors that all ranks list with the same box, without
+ * SIDESTEP_TENSOR_REPLICATED on all of them (parameters under data parallelism, for example).
+ *
+ * Where their bytes are equal on all ranks, each rank can write a part of them: hosts, and then the
+ * ranks of each host, write as many bytes as others.  To find out, each rank hashes them in the
+ * call (0.1 s per GiB and processor, or less).  If one differs, the lowest rank writes its own
+ * value, as always.  A checkpoint never holds values of several ranks, nor another than that of the
+ * lowest rank where they differ, whatever is chosen here; loads do not see the difference.
+ *
+ * Left to the lowest rank: tensors on devices, with gaps, fenced ones, those in memory of mapped
+ * files, all of less than 64 KiB, and everything where they are less than 16 MiB together; and
+ * incremental saves of a series, whose files must not move between ranks.
+ */
+enum sidestep_replicas {
+    SIDESTEP_REPLICAS_AUTO, /* share where that costs the program little: in saves by copy, or of a
+                               state that nobody changes meanwhile, by ranks on several hosts */
+    SIDESTEP_REPLICAS_LOWEST, /* the lowest rank writes them */
+    SIDESTEP_REPLICAS_SHARE,  /* share in all saves, also where the ranks are on one host */
+};
+
 struct sidestep_engine_options {
     size_t struct_size;
     const struct sidestep_comm *comm; /* copied; NULL: a single process */
@@ -679,6 +701,8 @@ struct sidestep_engine_options {
     const char *metrics_path; /* rank 0 keeps counters and histograms of its saves there, in the
                                  text format of Prometheus: a file of ours, which each save replaces
                                  by a rename (docs/OBSERVABILITY.md).  NULL: none */
+    enum sidestep_replicas replicas; /* the same on all ranks: else as LOWEST */
+    uint32_t reserved;               /* zero */
 };
 #define SIDESTEP_ENGINE_OPTIONS_INIT SIDESTEP_INIT(struct sidestep_engine_options)
 
@@ -1019,9 +1043,14 @@ struct sidestep_save_info {
     char pool_reason[128];  /* why the pool is smaller than the state without pool_bytes, or "" */
     uint64_t cpu_ns; /* processor time in the background, all threads together: copies, hashes and
                         writes; known from WRITTEN on ... */
-    uint64_t cpu_wait_ns; /* ... and how long these threads, of low priority, waited for a
-                             processor: more than 4 times as long means that the program keeps all
-                             processors busy.  0 where the kernel does not count it */
+    uint64_t cpu_wait_ns;    /* ... and how long these threads, of low priority, waited for a
+                                processor: more than 4 times as long means that the program keeps all
+                                processors busy.  0 where the kernel does not count it */
+    uint64_t compared_bytes; /* of tensors that all ranks have: hashed (enum sidestep_replicas) */
+    uint64_t compare_ns;     /* ... in this time of the call */
+    char differs[256]; /* names of such tensors whose values were found to differ in this save:
+                          "'a', 'b' and 2 more", else "".  Those of the lowest rank are
+                          saved */
 };
 #define SIDESTEP_SAVE_INFO_INIT SIDESTEP_INIT(struct sidestep_save_info)
 

@@ -29,7 +29,8 @@ from ._comm import comm_of
 from ._comm_base import Comm, timeout_s
 from ._exit import at_exit, ending
 from ._handle import SaveHandle, in_background, take_sticky, wait_for_turn
-from ._options import COPY_AHEAD, Ways, choice, compression, number, spread_ms
+from ._options import COPY_AHEAD, REPLICAS, Ways, choice, compression, number, spread_ms
+from ._torch.compared import Differences
 from ._torch.device import streams_of
 from ._torch.fence import fences
 
@@ -91,6 +92,7 @@ class Engine:
         self._user: Optional[int] = None  # the thread that has the lock
         self._states = threading.local()  # a state must not change between get() and the save
         self.compares = False  # the next save compares the values of ranks
+        self._differences = Differences(comm.rank, comm.size)
         self._saves: list[SaveHandle] = []  # under way, or failed and not reported yet
         try:
             self._open()
@@ -106,6 +108,7 @@ class Engine:
         options.pool_bytes = number("SIDESTEP_POOL_BYTES") or self._pool_bytes
         self._ways.set_in(options)
         options.copy_ahead = choice("SIDESTEP_COPY_AHEAD", COPY_AHEAD)
+        options.replicas = choice("SIDESTEP_REPLICAS", REPLICAS)
         options.write_bytes_per_second = number("SIDESTEP_WRITE_BYTES_PER_SECOND")
         if number("SIDESTEP_KEEP_PACE") != 0:
             options.flags |= abi.ENGINE_KEEP_PACE
@@ -368,7 +371,9 @@ class Engine:
             options.stream_count = len(devices)
         rest = options, save, err
         with self.comm.calling():
-            self._compare(state)
+            if self.compares:
+                self.compares = False
+                self._differences.find(state, self.comm.max_all)
             if series is not None:
                 status = lib().sidestep_series_save_async(series, options.step, pointer, *rest)
             else:
@@ -378,6 +383,7 @@ class Engine:
                 how = {**how, "keep": keep, "step": options.step if options.has_step else None}
                 handle = SaveHandle(self, save, os.fspath(path), devices=devices, **how)
                 self._remember(handle)
+                self._differences.tell(handle)
                 if late:  # before anything can interrupt us: optimizer steps must wait for it
                     fences.add(handle)
                 if still:  # and so must a caller that is interrupted
@@ -391,21 +397,6 @@ class Engine:
         if ending.drained:
             handle.reach()
         return handle
-
-    def _compare(self, state: Optional[StateDict]) -> None:
-        """Warn, once, of names under which ranks have different values.  Collective."""
-        if not self.compares or self.size == 1:
-            return
-        from ._torch.compared import differing
-
-        self.compares = False
-        lines = differing(state, self.rank, self.size, self.comm.max_all)
-        if lines and self.rank == 0:
-            log.warning(
-                "ranks have different values under one name, and that of the lowest rank is saved: "
-                "%s.  To keep each, give it a name with the rank",
-                "; ".join(lines),
-            )
 
     def _remember(self, handle: SaveHandle) -> None:
         """Add ``handle``, and drop the saves that have ended.  A signal handler may do so, too."""

@@ -20,6 +20,7 @@ Interval = Union[int, datetime.timedelta, tuple[int, datetime.timedelta], None]
 _IO, _SNAPSHOT = words_of(abi.Io, "IO_"), words_of(abi.Snapshot, "SNAPSHOT_")
 _COMPRESS = words_of(abi.Compress, "COMPRESS_")
 COPY_AHEAD = words_of(abi.CopyAhead, "COPY_AHEAD_")
+REPLICAS = words_of(abi.Replicas, "REPLICAS_")
 _ZSTD_LEVELS = 19
 _IOS = f"{', '.join(_IO)}, nor one with ':' and a number"
 _COMPRESSIONS = f"{', '.join(_COMPRESS)}, zstd:1 to zstd:{_ZSTD_LEVELS}"

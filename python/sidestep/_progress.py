@@ -65,6 +65,10 @@ class Progress:
     cpu_s          processor time in the background, all threads together (known once written) ...
     cpu_wait_s     ... and how long these threads, of low priority, waited for a processor; much
                    more than cpu_s: the program keeps all processors busy
+    compared_bytes of tensors that all ranks have: hashed in the call, because equal ones are
+                   written by all ranks (SIDESTEP_REPLICAS) ...
+    compare_s      ... in this time
+    differs        names of such tensors whose values were found to differ in this save, or ""
     """
 
     state: str
@@ -116,6 +120,9 @@ class Progress:
     backed_off_s: float
     cpu_s: float
     cpu_wait_s: float
+    compared_bytes: int
+    compare_s: float
+    differs: str
 
 
 def state_name(state: int) -> str:

@@ -18,7 +18,7 @@
 #define ENGINE_DEFAULT_URING_WRITERS 2u /* with io_uring they only hash */
 #define ENGINE_DEFAULT_URING_DEPTH 8u
 
-_Static_assert(sizeof(struct sidestep_engine_options) == 104, "a field was added: apply it below");
+_Static_assert(sizeof(struct sidestep_engine_options) == 112, "a field was added: apply it below");
 
 #define ENGINE_FLAGS ((uint32_t)SIDESTEP_ENGINE_USER_MODE_FAULTS | SIDESTEP_ENGINE_KEEP_PACE)
 

@@ -185,6 +185,14 @@ static bool is_replicated(struct plan_claim *const *claims, size_t count)
     return count > 1;
 }
 
+/* All ranks have the box. */
+static void mark_common(struct plan_tables *tables, struct plan_claim *const *claims, size_t count)
+{
+    tables->common_count++;
+    for (size_t i = 0; i < count; i++)
+        claims[i]->common = tables->common_count;
+}
+
 /* Assign each box to its only possible writer, or leave it to balance(). */
 static enum sidestep_status plan_tensor(struct builder *b, const struct plan_entry *name,
                                         struct sidestep_error *err)
@@ -209,6 +217,8 @@ static enum sidestep_status plan_tensor(struct builder *b, const struct plan_ent
             b->shared_count++;
         } else {
             assign_whole(b, claims[0], bytes);
+            if (count > 1 && count == b->tables->world_size)
+                mark_common(b->tables, claims, count);
         }
     }
     return SIDESTEP_OK;

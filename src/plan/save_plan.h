@@ -20,9 +20,11 @@
  */
 uint64_t save_plan_digest(const struct sidestep_state_dict *state);
 
-/* Append this rank's table, for rank 0. */
+/* Append this rank's table, for rank 0.  Entries with replicated[i] count as declared REPLICATED,
+ * too.  NULL: none. */
 enum sidestep_status save_plan_table_encode(const struct sidestep_state_dict *state,
-                                            struct buffer *out, struct sidestep_error *err);
+                                            const bool *replicated, struct buffer *out,
+                                            struct sidestep_error *err);
 
 /* What one rank writes, in file order: tensors as in its state, then objects. */
 struct save_plan_item {
@@ -33,6 +35,10 @@ struct save_plan {
     struct arena arena;
     struct save_plan_item *items;
     size_t count;
+    /* The entries of tensors that all ranks have with the same box, and that some rank does not
+     * declare REPLICATED.  In the same order on all ranks. */
+    size_t *common;
+    size_t common_count;
     uint64_t global_digest; /* of the whole plan: the same on all ranks; never 0 */
 };
 void save_plan_release(struct save_plan *plan);

@@ -4,6 +4,7 @@
  *
  *      u32 magic, u32 number of items, u64 digest of the global plan
  *      each item: u32 entry, u8 form; if it is a part: i64 offsets[ndim], lengths[ndim]
+ *      u32 number of common tensors; the u32 entry of each
  *
  * Little-endian.  Tensors come first, then objects, both in the order of the rank's state.  No
  * entry comes twice.  The decoder checks this, because the bytes come from another process.
@@ -14,7 +15,7 @@
 
 #include "base/base.h"
 
-#define PLAN_MAGIC 0x314c5053u /* "SPL1" */
+#define PLAN_MAGIC 0x324c5053u /* "SPL2" */
 #define PLAN_MIN_ITEM_BYTES 5u
 
 enum form {
@@ -49,9 +50,25 @@ static uint32_t count_items(const struct plan_tables *tables, uint32_t rank)
     return count;
 }
 
+/* All ranks have all common tensors, so each number is set. */
+static void put_common(const struct plan_tables *tables, uint32_t rank, uint32_t *entries,
+                       struct buffer *out)
+{
+    for (size_t i = tables->first[rank]; i < tables->first[rank + 1]; i++)
+        if (tables->claims[i].common != 0)
+            entries[tables->claims[i].common - 1] = tables->claims[i].entry;
+    buffer_put_u32le(out, tables->common_count);
+    for (uint32_t k = 0; k < tables->common_count; k++)
+        buffer_put_u32le(out, entries[k]);
+}
+
 enum sidestep_status save_plan_encode(const struct plan_tables *tables, uint64_t global_digest,
                                       struct buffer *out, size_t *sizes, struct sidestep_error *err)
 {
+    OWNED uint32_t *entries = memory_new((size_t)tables->common_count + 1, sizeof(*entries));
+
+    if (entries == NULL)
+        return FAIL_NOMEM(err, tables->common_count * sizeof(*entries));
     for (uint32_t rank = 0; rank < tables->world_size; rank++) {
         size_t begin = out->length;
 
@@ -60,6 +77,7 @@ enum sidestep_status save_plan_encode(const struct plan_tables *tables, uint64_t
         buffer_put_u64le(out, global_digest);
         put_items(tables, rank, false, out);
         put_items(tables, rank, true, out);
+        put_common(tables, rank, entries, out);
         sizes[rank] = out->length - begin;
     }
     return buffer_check(out, err);
@@ -141,6 +159,24 @@ static enum sidestep_status decode_items(struct cursor *c, const struct sidestep
                               "the plan from rank 0 is damaged in item %zu, at byte %zu", i,
                               position);
     }
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status decode_common(struct cursor *c, const struct sidestep_state_dict *state,
+                                          struct save_plan *plan, struct sidestep_error *err)
+{
+    plan->common_count = cursor_u32le(c);
+    if (c->overrun || plan->common_count > cursor_remaining(c) / sizeof(uint32_t))
+        return FAIL(err, SIDESTEP_ECORRUPT, "the plan from rank 0 is damaged behind its items");
+    plan->common = arena_new(&plan->arena, plan->common_count, sizeof(*plan->common));
+    if (plan->common == NULL)
+        return FAIL_NOMEM(err, plan->common_count * sizeof(*plan->common));
+    for (size_t i = 0; i < plan->common_count; i++) {
+        plan->common[i] = cursor_u32le(c);
+        if (plan->common[i] >= state->count || state->entries[plan->common[i]].is_object)
+            return FAIL(err, SIDESTEP_ECORRUPT,
+                        "the plan from rank 0 is damaged in common tensor %zu", i);
+    }
     if (cursor_remaining(c) != 0)
         return FAIL(err, SIDESTEP_ECORRUPT, "the plan from rank 0 has %zu bytes after its end",
                     cursor_remaining(c));
@@ -164,6 +200,7 @@ enum sidestep_status save_plan_decode(const void *bytes, size_t length,
     if (plan.items == NULL)
         return FAIL_NOMEM(err, plan.count * sizeof(*plan.items));
     TRY(decode_items(&c, state, &plan, err));
+    TRY(decode_common(&c, state, &plan, err));
     *out = plan;
     plan = (struct save_plan){0};
     return SIDESTEP_OK;

@@ -33,7 +33,8 @@ static void put_array(struct buffer *out, uint32_t ndim, const int64_t *numbers)
 }
 
 enum sidestep_status save_plan_table_encode(const struct sidestep_state_dict *state,
-                                            struct buffer *out, struct sidestep_error *err)
+                                            const bool *replicated, struct buffer *out,
+                                            struct sidestep_error *err)
 {
     buffer_put_u32le(out, TABLE_MAGIC);
     buffer_put_u32le(out, (uint32_t)state->count);
@@ -49,7 +50,9 @@ enum sidestep_status save_plan_table_encode(const struct sidestep_state_dict *st
             continue;
         buffer_put_u8(out, (uint8_t)entry->dtype);
         buffer_put_u8(out, (uint8_t)entry->ndim);
-        buffer_put_u32le(out, entry->flags & STATE_LAYOUT_FLAGS);
+        bool declared = replicated != NULL && replicated[i];
+        buffer_put_u32le(out, (entry->flags & STATE_LAYOUT_FLAGS) |
+                                  (declared ? SIDESTEP_TENSOR_REPLICATED : 0));
         put_array(out, entry->ndim, entry->shape);
         put_array(out, entry->ndim, entry->box.offsets);
         put_array(out, entry->ndim, entry->box.lengths);

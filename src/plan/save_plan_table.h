@@ -14,6 +14,8 @@ struct plan_claim {
     uint32_t entry;
     uint32_t name; /* index in plan_tables.names */
     uint32_t flags;
+    uint32_t
+        common; /* number of the box among those of save_plan.common, from 1; 0: none of them */
     struct box box;
     const struct box *part; /* what the rank writes of it; NULL: nothing */
 };
@@ -38,6 +40,7 @@ struct plan_tables {
     size_t *first; /* world_size + 1 of them: rank r has the claims [first[r], first[r + 1]) */
     struct plan_entry *names;
     size_t name_count;
+    uint32_t common_count;
     struct hash_table index;
 };
 

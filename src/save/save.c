@@ -40,6 +40,10 @@ enum agreement {
     AGREE_PREVIOUS, /* set by rank 0 */
     AGREE_VERDICTS, /* set by rank 0: how earlier saves ended */
     AGREE_REPORTED, /* queue place of the failed save that this call reports; 0: none */
+    AGREE_LOWEST,   /* 1: a rank does not share what all ranks have; see replicas.h */
+    AGREE_OTHER,    /* 1: a rank's plan is of a save that shares, and this one does not, or v. v. */
+    AGREE_VALUES,   /* digest of what the ranks shared in the save before */
+    AGREE_VALUES_NOT,
     AGREE_COUNT,
 };
 
@@ -55,6 +59,7 @@ struct save_start {
     struct sidestep_save_info *info;
     bool blocking;
     bool still;            /* nobody changes the state before it is STAGED */
+    bool shares;           /* this rank would share what all ranks have; see replicas.h */
     struct turn_news news; /* of earlier saves */
     bool has_begun;        /* coordinator: the directory and the pending marker exist */
     uint64_t digest;       /* of the layout */
@@ -184,14 +189,23 @@ static enum sidestep_status bind_image(struct save_start *start, struct sidestep
     return SIDESTEP_OK;
 }
 
-/* The program has failed on this rank (options.failure).  A later call reports the errors of
- * earlier saves. */
-static enum sidestep_status start_with_failure(struct save_start *start,
-                                               const struct sidestep_save_options *options,
-                                               struct sidestep_error *err) ON_THREAD(CALLER)
+/* Prepare this rank's part by the plan of the save before, if there is one for this save. */
+static enum sidestep_status use_last_plan(struct save_start *start, struct sidestep_error *err)
+    ON_THREAD(CALLER)
 {
-    (void)turn_wait(start->save, options->queue, NULL, NULL);
-    return engine_copy_failure(options->failure, err);
+    struct replicas *replicas = &start->saver->replicas;
+    bool copies = !start->still && !snapshot_policy_can_use_cow(&start->saver->snapshot_policy);
+
+    start->digest = save_plan_digest(start->state);
+    start->shares = !start->save->incremental && /* another plan has other files */
+                    replicas_are_wanted(replicas, start->engine, start->still, copies);
+    replicas->hashed = false;
+    if (start->digest != start->saver->layout_digest || start->shares != replicas->planned)
+        return SIDESTEP_OK;
+    TRY(bind_image(start, err));
+    if (start->shares)
+        replicas_hash(start->engine, start->state, start->info);
+    return SIDESTEP_OK;
 }
 
 /* Do everything that this rank can do without the others. */
@@ -203,8 +217,10 @@ static enum sidestep_status start_local(struct save_start *start, const char *pa
     uint8_t id[SAVE_ID_BYTES];
 
     TRY(options_copy(&save->options, sizeof(save->options), options, "save options", err));
-    if (save->options.failure != NULL)
-        return start_with_failure(start, &save->options, err);
+    if (save->options.failure != NULL) { /* a later call reports the errors of earlier saves */
+        (void)turn_wait(save, save->options.queue, NULL, NULL);
+        return engine_copy_failure(save->options.failure, err);
+    }
     if (path == NULL || start->state == NULL)
         return FAIL(err, SIDESTEP_EINVAL, "%s is NULL", path == NULL ? "path" : "state");
     if (save->options.stream_count != 0 && save->options.streams == NULL)
@@ -227,9 +243,7 @@ static enum sidestep_status start_local(struct save_start *start, const char *pa
     TRY(engine_find_store(start->engine, path, &save->commit.store, err));
     TRY(commit_open(&save->commit, path, err));
     TRY(turn_wait(save, SIDESTEP_MAX_QUEUE, save->commit.path, err));
-    start->digest = save_plan_digest(start->state);
-    if (start->digest == start->saver->layout_digest)
-        TRY(bind_image(start, err));
+    TRY(use_last_plan(start, err));
     TRY(turn_start(save, save_run, err));
     if (start->blocking) /* the caller waits from the first byte on */
         sidestep_save_hurry(save);
@@ -265,6 +279,9 @@ static void fill_agreement(struct save_start *start, enum sidestep_status mine,
     words[AGREE_PLAN] = start->saver->plan.global_digest;
     words[AGREE_PLAN_NOT] = ~words[AGREE_PLAN];
     words[AGREE_REPORTED] = start->news.reported;
+    words[AGREE_LOWEST] = !start->shares;
+    words[AGREE_OTHER] = start->shares != start->saver->replicas.planned;
+    replicas_digest(&start->saver->replicas, &words[AGREE_VALUES]);
     if (engine->comm.rank == 0) {
         memcpy(&words[AGREE_ID_0], commit->save_id_bytes, SAVE_ID_BYTES);
         words[AGREE_IN_PLACE] = commit->files.in_place;
@@ -291,13 +308,16 @@ static void take_agreement(struct save_start *start, const uint64_t words[AGREE_
 }
 
 /* Plan together, then prepare again.  All ranks return the same status. */
-static enum sidestep_status replan_all(struct save_start *start, struct sidestep_error *err)
-    ON_THREAD(CALLER)
+static enum sidestep_status replan_all(struct save_start *start, bool shares,
+                                       struct sidestep_error *err) ON_THREAD(CALLER)
 {
-    enum sidestep_status status = save_plan_all(start->engine, start->state, err);
+    enum sidestep_status status =
+        shares ? replicas_plan_all(start->engine, start->state, start->info, err)
+               : save_plan_all(start->engine, start->state, NULL, err);
 
     if (status != SIDESTEP_OK) /* on all ranks */
         return status;
+    start->saver->replicas.planned = shares;
     incremental_reset(&start->saver->incremental);
     start->saver->plan_number++;
     status = bind_image(start, err);
@@ -325,8 +345,14 @@ static enum sidestep_status agree_all(struct save_start *start, enum sidestep_st
                     "checkpoint may be replaced, and library version must be equal (here: '%s', "
                     "step %lld)",
                     start->save->commit.path, (long long)start->save->commit.request.step);
-    if (words[AGREE_CHANGED] != 0 || words[AGREE_PLAN] != ~words[AGREE_PLAN_NOT])
-        TRY(replan_all(start, err));
+    bool changed = words[AGREE_CHANGED] != 0 || words[AGREE_PLAN] != ~words[AGREE_PLAN_NOT];
+    bool shares = words[AGREE_LOWEST] == 0,
+         differ = words[AGREE_VALUES] != ~words[AGREE_VALUES_NOT];
+    if (changed)
+        replicas_forget(&start->saver->replicas);
+    replicas_note_vote(&start->saver->replicas, start->shares && !start->still, shares);
+    if (changed || words[AGREE_OTHER] != 0 || (shares && differ))
+        TRY(replan_all(start, shares, err));
     else
         start->info->flags |= SIDESTEP_SAVE_PLAN_REUSED;
     start->save->commit.layout_digest = start->saver->plan.global_digest;

@@ -2,11 +2,11 @@
 /*
  * save.h -- one save: from the call to a committed checkpoint.
  *
- * The order: the ranks agree (save.c, save_plan_all.c); a snapshot is taken (snapshot_policy.h
- * decides how); the call returns.  In the background, save_runner.c drives the pipeline
- * (pipeline.h: copy, hash, compress, write), seals the shards, and commits (commit/).
- * save_handle.c has the states of a save, waiting for it, and progress.  turn.h orders several
- * saves of one engine, and slot.h has their memory.
+ * The order: the ranks agree (save.c, save_plan_all.c), also on who writes what all of them have
+ * (replicas.h); a snapshot is taken (snapshot_policy.h decides how); the call returns.  In the
+ * background, save_runner.c drives the pipeline (pipeline.h: copy, hash, compress, write), seals
+ * the shards, and commits (commit/). save_handle.c has the states of a save, waiting for it, and
+ * progress.  turn.h orders several saves of one engine, and slot.h has their memory.
  *
  * What comes in: a path, a state dict, options.
  * What goes out: a handle (struct sidestep_save) whose states only move forward: STAGING, STAGED,
@@ -95,9 +95,10 @@ enum sidestep_status save_start_all(struct sidestep_engine *engine, const char *
 /* Choose the codec of this rank's items by the options, and set ->compressor (NULL: none). */
 enum sidestep_status save_choose_codec(struct sidestep_save *save, struct sidestep_error *err)
     ON_THREAD(CALLER);
-/* Make a new plan, because the layout of some rank has changed.  Collective. */
+/* Make a new plan.  The entries of ${state} with replicated[i], which are the same tensors on all
+ * ranks, count as declared REPLICATED; NULL: none.  Collective. */
 enum sidestep_status save_plan_all(struct sidestep_engine *engine,
-                                   const struct sidestep_state_dict *state,
+                                   const struct sidestep_state_dict *state, const bool *replicated,
                                    struct sidestep_error *err) ON_THREAD(CALLER);
 
 /* At the first save to a place: check that all ranks see what rank 0 has made there.  EDISAGREE: a

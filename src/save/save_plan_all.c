@@ -28,7 +28,7 @@ static enum sidestep_status build_plans(const struct sidestep_engine *engine,
 }
 
 enum sidestep_status save_plan_all(struct sidestep_engine *engine,
-                                   const struct sidestep_state_dict *state,
+                                   const struct sidestep_state_dict *state, const bool *replicated,
                                    struct sidestep_error *err)
 {
     struct comm *comm = &engine->comm;
@@ -41,7 +41,7 @@ enum sidestep_status save_plan_all(struct sidestep_engine *engine,
 
     engine->saver->layout_digest = 0;
     save_plan_release(&engine->saver->plan);
-    enum sidestep_status status = save_plan_table_encode(state, &table, err);
+    enum sidestep_status status = save_plan_table_encode(state, replicated, &table, err);
     status = comm_agree_all(comm, status, err);
     if (status == SIDESTEP_OK)
         status = comm_gather_all(comm, table.bytes, table.length, &tables, err);

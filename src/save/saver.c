@@ -17,6 +17,9 @@ static enum sidestep_status check_options(const struct sidestep_engine_options *
     if (options->copy_ahead > SIDESTEP_COPY_AHEAD_NEVER)
         return FAIL(err, SIDESTEP_EUNSUPPORTED, "engine options: unknown copy_ahead %u",
                     (unsigned)options->copy_ahead);
+    if (options->replicas > SIDESTEP_REPLICAS_SHARE)
+        return FAIL(err, SIDESTEP_EUNSUPPORTED, "engine options: unknown replicas %u",
+                    (unsigned)options->replicas);
     return SIDESTEP_OK;
 }
 
@@ -31,8 +34,10 @@ enum sidestep_status saver_new(struct sidestep_engine *engine,
         return FAIL_NOMEM(err, sizeof(*saver));
     THREAD_IS(CALLER);
     THREAD_IS(RUNNER); /* nothing is saved yet */
-    *saver = (struct saver){.pool_cap = options->pool_bytes,
-                            .incremental = {.min_bytes = INCREMENTAL_MIN_BYTES}};
+    *saver =
+        (struct saver){.pool_cap = options->pool_bytes,
+                       .replicas = {.wanted = options->replicas, .min_bytes = REPLICAS_MIN_BYTES},
+                       .incremental = {.min_bytes = INCREMENTAL_MIN_BYTES}};
     saver->snapshot_policy.requested = options->snapshot;
     saver->snapshot_policy.copy_ahead = options->copy_ahead;
     saver->snapshot_policy.user_mode_only =
@@ -67,6 +72,7 @@ void saver_free(struct sidestep_engine *engine)
     assert(saver->turns.count == 0 && saver->snapshot_policy.cow == NULL); /* saver_finish() */
     commit_shared_release(&saver->incremental.shared);
     save_plan_release(&saver->plan);
+    replicas_release(&saver->replicas);
     for (size_t i = 0; i < TURN_MAX_SAVES; i++) {
         image_release(&saver->slots[i].image);
         pool_release(&saver->slots[i].pool);

@@ -9,6 +9,7 @@
 #include "save/compression_policy.h"
 #include "save/compressor.h"
 #include "save/incremental.h"
+#include "save/replicas.h"
 #include "save/slot.h"
 #include "save/snapshot_policy.h"
 #include "snapshot/snapshot.h"
@@ -28,6 +29,7 @@ struct saver {
     uint64_t layout_digest OWNED_BY_THREAD(CALLER);
     struct save_plan plan OWNED_BY_THREAD(CALLER);
     uint64_t plan_number OWNED_BY_THREAD(CALLER); /* counts the plans */
+    struct replicas replicas OWNED_BY_THREAD(CALLER);
     /* Hashes of the last places where all ranks see the same storage; 0: none.  Equal on all
      * ranks. */
     uint64_t sighted[SAVER_SIGHTED_PLACES] OWNED_BY_THREAD(CALLER);

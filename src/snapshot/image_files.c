@@ -11,52 +11,18 @@
 #include <unistd.h>
 
 #include "base/base.h"
+#include "snapshot/file_memory.h"
 #include "snapshot/image.h"
-#include "snapshot/memory_map.h"
 #include "snapshot/memory_reader.h"
 
 #define PARTS 64u /* that one call copies */
 
-/* ---- which tensors */
-
-struct file_range {
-    uint64_t begin;
-    uint64_t end;
-};
-
-/* ${context}: a buffer of ranges, by address. */
-static void add_range(void *context, uint64_t begin, uint64_t end)
-{
-    struct buffer *ranges = context;
-    struct file_range range = {begin, end};
-
-    buffer_put(ranges, &range, sizeof(range));
-}
-
-/* Is some of [begin, end) in one of the ranges? */
-static bool overlaps(const struct file_range *ranges, size_t count, uint64_t begin, uint64_t end)
-{
-    size_t low = 0, high = count; /* the first one that ends behind ${begin} is in [low, high] */
-
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (ranges[middle].end <= begin)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low < count && ranges[low].begin < end;
-}
-
 void image_find_files(struct image *image)
 {
-    struct memory_map_files files;
-    OWNED_BUFFER found = {0};
-    bool asks = memory_map_files_open(&files), can_read = memory_reader_works();
-    /* Without an answer, any memory may be of a file. */
-    bool unknown =
-        !asks && (memory_map_read_files(add_range, &found, NULL) != SIDESTEP_OK || found.failed);
+    struct file_memory files;
+    bool can_read = memory_reader_works();
 
+    file_memory_open(&files);
     for (size_t i = 0; i < image->count; i++) {
         struct image_item *item = &image->items[i];
         uint64_t begin, bytes;
@@ -66,12 +32,9 @@ void image_find_files(struct image *image)
             item->footer.data_bytes == 0)
             continue;
         state_entry_extent(item->entry, &begin, &bytes);
-        item->in_file = asks ? memory_map_has_file(&files, begin, begin + bytes)
-                             : unknown || overlaps((const struct file_range *)(void *)found.bytes,
-                                                   found.length / sizeof(struct file_range), begin,
-                                                   begin + bytes);
+        item->in_file = file_memory_has(&files, begin, bytes);
     }
-    memory_map_files_close(&files);
+    file_memory_close(&files);
 }
 
 /* ---- copying */

@@ -31,6 +31,7 @@
 #include "snapshot/device.h"
 #include "snapshot/device_strided.h"
 #include "snapshot/devices.h"
+#include "snapshot/file_memory.h"
 #include "snapshot/huge_page.h"
 #include "snapshot/image.h"
 #include "snapshot/memory_map.h"

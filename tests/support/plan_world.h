@@ -86,7 +86,7 @@ static inline enum sidestep_status plan_world_plan(struct plan_world *w, struct 
 
     plan_world_clear_plans(w);
     for (uint32_t r = 0; r < w->size; r++) {
-        TRY(save_plan_table_encode(w->states[r], &w->tables[r], err));
+        TRY(save_plan_table_encode(w->states[r], NULL, &w->tables[r], err));
         tables[r] = w->tables[r].bytes;
         table_bytes[r] = w->tables[r].length;
     }

@@ -56,7 +56,7 @@ static void make_plan(const struct sidestep_state_dict *state, struct save_plan 
     OWNED_BUFFER plans = {0};
     size_t size = 0;
 
-    assert_int_equal(save_plan_table_encode(state, &table, NULL), SIDESTEP_OK);
+    assert_int_equal(save_plan_table_encode(state, NULL, &table, NULL), SIDESTEP_OK);
     const void *bytes = table.bytes;
     assert_int_equal(save_plan_build(&bytes, &table.length, 1, NULL, &plans, &size, NULL),
                      SIDESTEP_OK);

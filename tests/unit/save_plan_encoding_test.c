@@ -170,6 +170,7 @@ static void check_item(const struct plan_world *w, uint32_t entry, uint8_t form,
     buffer_put_u8(&plan, form);
     for (uint32_t i = 0; box != NULL && i < 4; i++)
         buffer_put_u64le(&plan, (uint64_t)box[i]);
+    buffer_put_u32le(&plan, 0); /* common tensors */
     assert_int_equal(decode_with(w, plan.bytes, plan.length, NULL),
                      fine ? SIDESTEP_OK : SIDESTEP_ECORRUPT);
     memset(plan.bytes + 8, 0, 8); /* a digest is never 0 */
@@ -198,6 +199,38 @@ TEST(hostile_items_are_refused)
     check_item(&w, 0, 1, DIMS(2, 0, INT64_MAX, 4), false);
     check_item(&w, 0, 1, DIMS(INT64_MAX, 0, INT64_MAX, 4), false);
     check_item(&w, 0, 1, DIMS(INT64_MIN, 0, 1, 4), false);
+    plan_world_close(&w);
+}
+
+/* Common tensors of rank 1 of plan_world_sample(), which are behind the items. */
+static void check_common(const struct plan_world *w, uint32_t count, const uint32_t *entries,
+                         size_t length, bool fine)
+{
+    OWNED_BY(buffer_release) struct buffer plan = {0};
+
+    buffer_put(&plan, w->out.bytes, 4);
+    buffer_put_u32le(&plan, 0);
+    buffer_put_u64le(&plan, 7);
+    buffer_put_u32le(&plan, count);
+    for (size_t i = 0; i < length; i++)
+        buffer_put_u32le(&plan, entries[i]);
+    assert_int_equal(decode_with(w, plan.bytes, plan.length, NULL),
+                     fine ? SIDESTEP_OK : SIDESTEP_ECORRUPT);
+}
+
+TEST(hostile_common_tensors_are_refused)
+{
+    struct plan_world w;
+
+    plan_world_sample(&w);
+    check_common(&w, 0, NULL, 0, true);
+    check_common(&w, 2, (const uint32_t[]){1, 0}, 2, true);
+    check_common(&w, 1, (const uint32_t[]){2}, 1, false); /* an object */
+    check_common(&w, 1, (const uint32_t[]){3}, 1, false);
+    check_common(&w, 1, (const uint32_t[]){UINT32_MAX}, 1, false);
+    check_common(&w, 2, (const uint32_t[]){1}, 1, false);
+    check_common(&w, 1, (const uint32_t[]){1, 0}, 2, false);
+    check_common(&w, UINT32_MAX, (const uint32_t[]){1, 0}, 2, false);
     plan_world_close(&w);
 }
 

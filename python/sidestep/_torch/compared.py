@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Finds names under which ranks have different values: only one of these is saved.
 
-The ranks compare hashes with all-reduces, in the first save of an engine.  Each name has a place in
+The library finds more, where all ranks write parts of what they have (SIDESTEP_REPLICAS).  Here the
+ranks compare hashes with all-reduces, in the first save of an engine.  Each name has a place in
 a table by its hash; of names that share a place on a rank, one is compared: objects first, then the
 smallest tensors.  Those differ most often: random states, counters.  The table has eight places
 for each name.
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple, Optional
 
@@ -18,7 +20,10 @@ from .._c.abi import Status
 from .._c.errors import make_error
 
 if TYPE_CHECKING:
+    from .._handle import SaveHandle
     from .state import StateDict
+
+log = logging.getLogger("sidestep")
 
 MIN_PLACES = 512
 MAX_PLACES = 1 << 16  # 3 MiB
@@ -37,6 +42,36 @@ class _Value(NamedTuple):
     key: int
     value: int
     mesh: int
+
+
+class Differences:
+    """Warns, on rank 0, of names under which ranks have different values.  Each is told once."""
+
+    def __init__(self, rank: int, size: int) -> None:
+        self._rank = rank
+        self._size = size
+        self._told: list[str] = []
+
+    def find(self, state: Optional[StateDict], maxima: Maxima) -> None:
+        """Compare the values of ``state``, and warn.  Collective."""
+        if self._size > 1:
+            self._warn(differing(state, self._rank, self._size, maxima))
+
+    def tell(self, save: SaveHandle) -> None:
+        """Warn of what the library has found in the call of ``save``."""
+        found = save.progress().differs if self._size > 1 and self._rank == 0 else ""
+        if found:
+            self._warn(found.split(", "))
+
+    def _warn(self, found: list[str]) -> None:
+        new = [one for one in found if not any(told.startswith(one) for told in self._told)]
+        self._told += new
+        if new and self._rank == 0:
+            log.warning(
+                "ranks have different values under one name, and that of the lowest rank is saved: "
+                "%s.  To keep each, give it a name with the rank",
+                "; ".join(new),
+            )
 
 
 def _hash(*parts: bytes) -> int:
