@@ -9,19 +9,27 @@ import pytest
 sys.path.insert(0, str(environments.TOP / "tests" / "objects"))
 
 
+
+def _starts(name, *modules):
+    """The environment ``name``, with one process that is forked for each start."""
+    forks = environments.Forks(environments.find(name), *modules)
+    yield forks
+    forks.end()
+
+
 @pytest.fixture(scope="session")
 def lightning():
-    return environments.find("lightning")
+    yield from _starts("lightning", "sidestep.lightning")
 
 
 @pytest.fixture(scope="session")
 def transformers():
-    return environments.find("transformers")
+    yield from _starts("transformers", "sidestep.transformers", "sidestep.accelerate")
 
 
 @pytest.fixture(scope="session")
 def torchtitan():
-    return environments.find("torchtitan")
+    yield from _starts("torchtitan", "sidestep.torchtitan", "titan_parts")
 
 
 @pytest.fixture(scope="session")
@@ -31,12 +39,12 @@ def torchtune():
 
 @pytest.fixture(scope="session")
 def megatron():
-    return environments.find("megatron")
+    yield from _starts("megatron", "sidestep.megatron")
 
 
 @pytest.fixture(scope="session")
 def deepspeed():
-    return environments.find("deepspeed")
+    yield from _starts("deepspeed", "sidestep.deepspeed")
 
 
 @pytest.fixture(scope="session")

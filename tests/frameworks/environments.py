@@ -64,7 +64,6 @@ class Environment:
         ranks: int = 0,
         launcher: tuple[str, ...] = (),
         variables: Optional[dict[str, str]] = None,
-        cwd: Optional[Path] = None,
         timeout: float = TIMEOUT_S,
     ) -> Ended:
         """Run ``program`` to its end; a relative name is one of ``programs``.
@@ -74,14 +73,14 @@ class Environment:
         """
         before = launcher or _torchrun(ranks)
         words = [*before, str(PROGRAMS / program), *map(str, arguments)]
-        return self._run(words, variables or {}, cwd, timeout)
+        return self._run(words, variables or {}, timeout)
 
     def run_module(self, module: str, *arguments: object) -> Ended:
         """Run ``python -m MODULE`` to its end."""
-        return self._run(["-m", module, *map(str, arguments)], {}, None, TIMEOUT_S)
+        return self._run(["-m", module, *map(str, arguments)], {}, TIMEOUT_S)
 
     def _run(
-        self, words: list[str], variables: dict[str, str], cwd: Optional[Path], timeout: float
+        self, words: list[str], variables: dict[str, str], timeout: float
     ) -> Ended:
         process = subprocess.Popen(
             [str(self.python), *words],
@@ -89,7 +88,6 @@ class Environment:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             env={**_variables(self), **variables},
-            cwd=cwd,
             text=True,
             errors="replace",
             start_new_session=True,
@@ -104,7 +102,7 @@ class Environment:
 
 
 class Forks:
-    """Runs programs in forks of one process, which has imported ``modules``
+    """An environment that runs programs in forks of one process, which has imported ``modules``
     (``programs/forks.py``).  For suites with many starts of one framework."""
 
     def __init__(self, environment: Environment, *modules: str) -> None:
@@ -116,9 +114,14 @@ class Forks:
         program: str | Path,
         *arguments: object,
         ranks: int = 0,
+        launcher: tuple[str, ...] = (),
         variables: Optional[dict[str, str]] = None,
+        timeout: float = TIMEOUT_S,
     ) -> Ended:
-        """As `Environment.run`.  A status that is not 0 is 1 here."""
+        """As `Environment.run`, which starts those with a launcher."""
+        if launcher:
+            how = {"launcher": launcher, "variables": variables, "timeout": timeout}
+            return self._environment.run(program, *arguments, **how)
         with tempfile.TemporaryDirectory() as place:
             output = Path(place, "output")
             output.touch()
@@ -128,15 +131,18 @@ class Forks:
                 "variables": variables or {},
                 "output": str(output),
             }
-            status = self._ask(json.dumps(order))
+            status = self._ask(json.dumps(order), timeout)
             return Ended(status, output.read_text(errors="replace"))
 
-    def _ask(self, order: str) -> int:
+    def run_module(self, module: str, *arguments: object) -> Ended:
+        return self._environment.run_module(module, *arguments)
+
+    def _ask(self, order: str, timeout: float) -> int:
         process = self._process = self._process or self._start()
         assert process.stdin is not None and process.stdout is not None
         process.stdin.write(f"{order}\n")
         process.stdin.flush()
-        if select.select([process.stdout], [], [], TIMEOUT_S)[0]:
+        if select.select([process.stdout], [], [], timeout)[0]:
             return int(process.stdout.readline() or "-1")
         self.end()
         return -signal.SIGKILL
@@ -149,7 +155,7 @@ class Forks:
         )
 
     def end(self) -> None:
-        """And all that runs."""
+        """End that process, and all that runs."""
         process, self._process = self._process, None
         if process is not None:
             _kill_group(process)

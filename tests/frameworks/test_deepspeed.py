@@ -4,21 +4,13 @@
 import shutil
 
 import pytest
-from environments import Forks, find, flip
+from environments import find, flip
 
 import sidestep
 
 SLOW = {"SIDESTEP_WRITE_BYTES_PER_SECOND": "3000"}  # a save takes longer than the steps after it
 PROGRAM = "deepspeed_train.py"
 STAGES = {0: 1, 2: 2, 3: 2}  # of ZeRO, and the ranks
-
-
-@pytest.fixture(scope="module")
-def deepspeed():
-    """The environment, with one process that is forked for each start."""
-    forks = Forks(find("deepspeed"), "sidestep.deepspeed")
-    yield forks
-    forks.end()
 
 
 @pytest.fixture(scope="module", params=STAGES)

@@ -307,8 +307,9 @@ def test_programs_load_what_was_saved(lightning, tmp_path):
     assert ended.values("linked") == ["2", "2"]
 
 
-def test_the_older_name_of_lightning(lightning):
-    ended = lightning.run("lightning_names.py")
+def test_the_older_name_of_lightning():
+    """In a process that has not imported the newer one."""
+    ended = environments.find("lightning").run("lightning_names.py")
     ended.ok()
     assert ended.values("plugin") == ["SidestepCheckpointIO"]
 

@@ -4,21 +4,13 @@
 import json
 
 import pytest
-from environments import Forks, find
+from environments import find
 
 import sidestep
 
 SLOW = {"SIDESTEP_WRITE_BYTES_PER_SECOND": "5000"}  # a save takes longer than the steps after it
 PROGRAM = "megatron_train.py"
 RANKS = [1, 2]
-
-
-@pytest.fixture(scope="module")
-def megatron():
-    """The environment, with one process that is forked for each start."""
-    forks = Forks(find("megatron"), "sidestep.megatron")
-    yield forks
-    forks.end()
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ import json
 import shutil
 
 import pytest
-from environments import TOP, Forks, find, flip, flipped
+from environments import TOP, find, flip, flipped
 
 import sidestep
 from sidestep._roots import checkpoints_of
@@ -13,14 +13,6 @@ from sidestep._roots import checkpoints_of
 SLOW = {"SIDESTEP_WRITE_BYTES_PER_SECOND": "5000"}  # a save takes longer than the steps after it
 PROGRAM = "titan_train.py"
 REPLICAS = "titan_ft.py"
-
-
-@pytest.fixture(scope="module")
-def torchtitan():
-    """The environment, with one process that is forked for each start."""
-    forks = Forks(find("torchtitan"), "sidestep.torchtitan", "titan_parts")
-    yield forks
-    forks.end()
 
 
 @pytest.fixture(scope="module")

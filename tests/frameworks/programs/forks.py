@@ -6,8 +6,8 @@ second, where the imports of a framework take ten seconds for each rank.
 
 imports these, and starts what it reads from its input: a line of JSON with "words" (a program and
 its arguments), "ranks" (0: it gets no variables of torchrun), "variables" and "output", a file.  It
-answers with a line that has the exit status.  As with torchrun, the ranks have one if one of them
-fails, and the others are ended.
+answers with a line that has the exit status, or minus the signal that ended it.  With ranks it is 1
+if one of them fails, and the others are ended, as by torchrun.
 """
 
 import atexit
@@ -71,14 +71,14 @@ def import_all(modules):
     gc.freeze()  # or each start goes over all of it when it collects garbage
 
 
-def wait_for(pids):
-    """The exit status of ranks: 1 if one has failed."""
+def wait_for(pids, has_ranks):
+    """The exit status."""
     while pids:
         pid, status = os.wait()
         pids.discard(pid)
         if status:
             end(pids)
-            return 1
+            return 1 if has_ranks else os.waitstatus_to_exitcode(status)
     return 0
 
 
@@ -115,7 +115,7 @@ def main():
     for line in iter(sys.stdin.buffer.readline, b""):  # one at a time: a fork has no rest of it
         order = json.loads(line)
         modules = order["output"] + ".modules"
-        status = wait_for(start(**order, modules=modules))
+        status = wait_for(start(**order, modules=modules), bool(order["ranks"]))
         if is_first and not status:
             import_all(modules)
             is_first = False
