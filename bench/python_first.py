@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""python_first.py -- measures what sidestep costs a process before and during its first save.
+"""python_first.py -- measures what sidestep costs a process before and during its first save, and
+until it has resumed.
 
 bench/run calls it; it needs torch in .venv. Each sample is a new process. It measures the import of
-sidestep after that of torch, memory and processor time of an idle Checkpointer, and the first save
-compared with the second.
+sidestep after that of torch, memory and processor time of an idle Checkpointer, the first save
+compared with the second, and the time from the start of a process to its state loaded from the page
+cache, compared with one that calls stock's load.
 """
 
 from __future__ import annotations
 
 import argparse
+import glob
 import json
 import os
 import resource
@@ -18,7 +21,7 @@ import tempfile
 import time
 from typing import Any
 
-from torch_support import report, settle, warm
+from torch_support import plain_read, report, settle, warm
 
 IDLE = 1.0  # seconds for which the processor time of an idle Checkpointer is measured
 BUILDING = 1.0  # minimum of seconds between Checkpointer() and the first save
@@ -67,15 +70,49 @@ def one_process(root: str, mib: int) -> dict[str, Any]:
     return {"import": imported, "idle": idle, "used": used, "stalls": stalls, "whole": whole}
 
 
+def resumed(root: str, mib: int, began: float, way: str) -> dict[str, float]:
+    """Load the newest checkpoint, in a process that was started at ``began``."""
+    import torch
+    import torch.distributed.checkpoint as dcp
+
+    torch.set_num_threads(1)
+    ready = time.monotonic()
+    if way == "ours":
+        import sidestep
+
+        saver = sidestep.Checkpointer(root, interval=1)
+    opened = time.monotonic()
+    state = {f"layer.{i}": torch.zeros(mib * MIB // 16 // 4) for i in range(16)}
+    made = time.monotonic()
+    if way == "ours":
+        assert saver.resume(state) is not None
+    else:
+        newest = max(os.listdir(root), key=lambda name: int(name.partition("step-")[2] or -1))
+        dcp.load(state, checkpoint_id=os.path.join(root, newest))
+    ended = time.monotonic()
+    assert state["layer.15"][-1] == 1
+    if way == "ours":
+        saver.close()
+    return {"all": ended - began, "open": opened - ready, "load": ended - made}
+
+
+def run(root: str, mib: int, *more: str) -> dict[str, Any]:
+    """The figures of one process."""
+    command = [sys.executable, "-W", "ignore", __file__, f"--dir={root}", f"--mib={mib}", *more]
+    return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
+
+
 def samples(args: argparse.Namespace) -> list[dict[str, Any]]:
     """Run one process after another; return the figures of each."""
     found = []
     for _ in range(args.runs):
         with tempfile.TemporaryDirectory(dir=args.dir) as scratch:
             root = os.path.join(scratch, "run")
-            command = [sys.executable, __file__, f"--dir={root}", f"--mib={args.mib}", "--one"]
-            printed = subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout
-            found.append(json.loads(printed))
+            found.append(run(root, args.mib, "--one"))
+            for way in ("stock", "ours"):
+                for file in glob.glob(os.path.join(root, "step-3", "*.distcp")):
+                    plain_read(file)
+                found[-1][way] = run(root, args.mib, f"--resume={way}", f"--began={time.monotonic()}")
             settle(root)
     return found
 
@@ -87,9 +124,14 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--mib", type=int, default=1024)
     parser.add_argument("--one", action="store_true")
+    parser.add_argument("--resume", choices=("ours", "stock"))
+    parser.add_argument("--began", type=float)
     args = parser.parse_args()
     if args.one:
         print(json.dumps(one_process(args.dir, args.mib)))
+        return
+    if args.resume:
+        print(json.dumps(resumed(args.dir, args.mib, args.began, args.resume)))
         return
     found = samples(args)
     report(
@@ -107,6 +149,11 @@ def main() -> None:
     for what, key in (("call", "stalls"), ("whole save", "whole")):
         first, second = ([one[key][i] for one in found] for i in (0, 1))
         report(f"process: {what}, the first", "stall", 1.3, first, "the second", second)
+    ours = [one["ours"] for one in found]
+    report("process: import, open and find", "duration", 0.050, [one["open"] for one in ours])
+    for what, key, goal in (("start to resumed", "all", 1.0), ("resume", "load", 0.5)):
+        stock = [one["stock"][key] for one in found]
+        report(f"process: {what}", "stall", goal, [one[key] for one in ours], "stock's load", stock)
 
 
 if __name__ == "__main__":
