@@ -40,8 +40,7 @@ void cow_plan_locate_items(const struct image *image, struct cow_item_memory *pl
         places[i].flags =
             item->entry->flags & (SIDESTEP_TENSOR_PINNED | SIDESTEP_TENSOR_CPU_WRITES);
         places[i].file_offset = f->offset + f->data_offset;
-        if (image_is_contiguous(image, i))
-            places[i].address = (uint64_t)(uintptr_t)item->entry->data;
+        places[i].address = (uint64_t)(uintptr_t)image_contiguous_data(image, i);
     }
 }
 

@@ -112,8 +112,9 @@ enum sidestep_status image_copy_from_file(const struct image *image, size_t k, u
 enum sidestep_status image_copy_item_data(const struct image *image, size_t k, uint64_t begin,
                                           uint64_t end, uint8_t *to, struct sidestep_error *err);
 
-/* Is the data of item ${i} contiguous in host memory, exactly as in the file? */
-bool image_is_contiguous(const struct image *image, size_t i);
+/* The data of item ${i}, a tensor or a part of one, if it is contiguous in host memory, exactly as
+ * in the file; else NULL. */
+const uint8_t *image_contiguous_data(const struct image *image, size_t i);
 
 /* Copy window ${i} to ${buffer}, with zeros in tails and gaps.  Any thread.  Can fail only for
  * tensors that have a reader instead of memory, or memory of a mapped file. */

@@ -53,13 +53,19 @@ static void zero(const struct image_window *w, uint8_t *buffer, uint64_t from, u
         memset(buffer + (first - w->offset), 0, last - first);
 }
 
-bool image_is_contiguous(const struct image *image, size_t i)
+const uint8_t *image_contiguous_data(const struct image *image, size_t i)
 {
     const struct image_item *item = &image->items[i];
+    const struct state_entry *entry = item->entry;
+    const struct box *box = &item->footer.box;
+    int64_t at = 0;
 
-    return !item->footer.is_object && !item->on_device && item->entry->reader == NULL &&
-           box_equal(&item->entry->box, &item->footer.box) &&
-           box_is_row_major(item->entry->ndim, item->entry->box.lengths, item->entry->strides);
+    if (item->footer.is_object || item->on_device || entry->reader != NULL ||
+        item->footer.data_bytes == 0 || !box_is_row_major(box->ndim, box->lengths, entry->strides))
+        return NULL;
+    for (uint32_t d = 0; d < box->ndim; d++)
+        at += (box->offsets[d] - entry->box.offsets[d]) * entry->strides[d];
+    return (const uint8_t *)entry->data + at * (int64_t)sidestep_dtype_size(entry->dtype);
 }
 
 enum sidestep_status image_copy_item_data(const struct image *image, size_t k, uint64_t begin,
@@ -74,8 +80,9 @@ enum sidestep_status image_copy_item_data(const struct image *image, size_t k, u
                             end - begin, to, err);
     if (item->in_file)
         return image_copy_from_file(image, k, begin, end, to, err);
-    if (image_is_contiguous(image, k)) {
-        nontemporal_copy(to, (const uint8_t *)item->entry->data + begin, end - begin);
+    const uint8_t *data = image_contiguous_data(image, k);
+    if (data != NULL) {
+        nontemporal_copy(to, data + begin, end - begin);
         return SIDESTEP_OK;
     }
     struct box_memory memory = state_entry_memory(item->entry);

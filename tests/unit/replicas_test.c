@@ -13,7 +13,6 @@
 #include "support/comm_threads.h"
 #include "support/object_rig.h"
 #include "support/one_scratch.h"
-#include "support/plan_world.h"
 
 #define RANKS 4
 #define TENSORS 16
@@ -232,58 +231,6 @@ static void run(struct how how,
     struct job job = {.how = how, .main = main, .context = context};
 
     assert_int_equal(comm_threads_run(RANKS, run_rank, &job), 0);
-}
-
-/* ---- plans */
-
-/* The plans list the tensors that all ranks have, in one order.  Tables may declare them to be
- * replicated after all. */
-TEST(common_tensors_are_listed)
-{
-    OWNED_BY(buffer_release) struct buffer out = {0};
-    const void *tables[3];
-    size_t table_bytes[3], sizes[3];
-    struct plan_world w;
-
-    plan_world_open(&w, 3);
-    for (uint32_t r = 0; r < 3; r++) {
-        plan_world_add_rows(&w, r, "sharded", r, r + 1, 3, 4, 0);
-        plan_world_add_rows(&w, r, "declared", 0, 5, 5, 2, SIDESTEP_TENSOR_REPLICATED);
-        plan_world_add_object(&w, r, "object");
-        plan_world_add_rows(&w, r, "empty", 0, 0, 0, 2, 0);
-        if (r != 1)
-            plan_world_add_rows(&w, r, "of two", 0, 5, 5, 2, 0);
-        plan_world_add_rows(&w, r, r == 2 ? "b" : "a", 0, 5, 5, 2, 0);
-        plan_world_add_rows(&w, r, r == 2 ? "a" : "b", 0, 5, 5, 2, 0);
-    }
-    assert_int_equal(plan_world_plan(&w, NULL), SIDESTEP_OK);
-    for (uint32_t r = 0; r < 3; r++) {
-        const struct save_plan *plan = &w.plans[r];
-        assert_int_equal(plan->common_count, 2);
-        assert_string_equal(w.states[r]->entries[plan->common[0]].name, "a");
-        assert_string_equal(w.states[r]->entries[plan->common[1]].name, "b");
-        assert_int_equal(plan_world_find(&w, r, "b") != NULL, r == 0);
-    }
-    for (uint32_t r = 0; r < 3; r++) {
-        bool replicated[8] = {0};
-        replicated[w.plans[r].common[1]] = true;
-        buffer_release(&w.tables[r]);
-        assert_int_equal(save_plan_table_encode(w.states[r], replicated, &w.tables[r], NULL), 0);
-        tables[r] = w.tables[r].bytes;
-        table_bytes[r] = w.tables[r].length;
-    }
-    assert_int_equal(save_plan_build(tables, table_bytes, 3, NULL, &out, sizes, NULL), 0);
-    uint64_t before = w.plans[0].global_digest;
-    size_t at = 0;
-    for (uint32_t r = 0; r < 3; at += sizes[r++]) {
-        save_plan_release(&w.plans[r]);
-        assert_int_equal(save_plan_decode(out.bytes + at, sizes[r], w.states[r], &w.plans[r], NULL),
-                         0);
-        assert_int_equal(plan_world_find(&w, r, "b") != NULL, r == 2); /* 1 has "declared" */
-        assert_int_equal(w.plans[r].common_count, 1);
-        assert_true(w.plans[r].global_digest != before);
-    }
-    plan_world_close(&w);
 }
 
 /* ---- equal values */
@@ -520,6 +467,61 @@ static int open_unknown(struct sidestep_comm *comm, void *context UNUSED)
 TEST(unknown_choices_are_refused)
 {
     assert_int_equal(comm_threads_run(2, open_unknown, NULL), 0);
+}
+
+/* ---- parts and write protection */
+
+#define BIG ((int64_t)8 << 20) /* elements: each rank writes 8 MiB */
+
+static int save_big(struct trainer *trainer, struct sidestep_comm *comm, void *context)
+{
+    bool *has_cow = context; /* of rank 0 */
+    struct sidestep_save *handle = NULL;
+    struct sidestep_error err = {0};
+    uint32_t *memory = calloc((size_t)BIG, sizeof(*memory));
+    char path[256];
+    int bad = 0;
+
+    THREAD_IS(CALLER);
+    if (memory == NULL || !snapshot_policy_can_use_cow(&trainer->engine->saver->snapshot_policy)) {
+        free(memory);
+        return memory == NULL;
+    }
+    if (comm->rank == 0)
+        *has_cow = true;
+    for (int64_t i = 0; i < BIG; i++)
+        memory[i] = (uint32_t)i;
+    add(trainer, "big", memory, BIG, NULL);
+    EXPECT(sidestep_save_async(trainer->engine, at(path, "big"), trainer->state, NULL, &handle,
+                               &err) == SIDESTEP_OK);
+    memset(memory, 0xff, (size_t)BIG * sizeof(*memory));
+    EXPECT(sidestep_save_finish(&handle, &trainer->info, &err) == SIDESTEP_OK);
+    EXPECT(trainer->info.cow_bytes > (7 << 20));
+    EXPECT(trainer->info.copy_reason[0] == '\0');
+    if (comm->rank == 0) {
+        struct sidestep_engine *alone = open_engine(NULL, &(struct how){0});
+        EXPECT(sidestep_load(alone, at(path, "big"), trainer->state, NULL, NULL, &err) ==
+               SIDESTEP_OK);
+        for (int64_t i = 0; i < BIG && bad == 0; i++)
+            EXPECT(memory[i] == (uint32_t)i);
+        (void)sidestep_engine_close(&alone, NULL);
+    }
+    sidestep_state_dict_free(&trainer->state);
+    free(memory);
+    return bad;
+}
+
+/* A part by rows is contiguous, too: it is protected in the call, and not copied. */
+TEST(parts_are_protected)
+{
+    bool has_cow = false;
+
+    run((struct how){SIDESTEP_REPLICAS_SHARE, .snapshot = SIDESTEP_SNAPSHOT_COW}, save_big,
+        &has_cow);
+    if (!has_cow) {
+        print_message("skipped: memory cannot be write-protected here\n");
+        skip();
+    }
 }
 
 /* ---- a rank dies in the middle */

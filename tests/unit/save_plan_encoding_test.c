@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* save_plan_encoding_test.c -- refuses tables and plans that no encoder makes. */
+/* save_plan_encoding_test.c -- what plans say of tensors that all ranks have; refuses tables and
+ * plans that no encoder makes. */
 #include "base/owned.h"
 #include "plan/save_plan.h"
 #include "support/guard.h"
@@ -231,6 +232,56 @@ TEST(hostile_common_tensors_are_refused)
     check_common(&w, 2, (const uint32_t[]){1}, 1, false);
     check_common(&w, 1, (const uint32_t[]){1, 0}, 2, false);
     check_common(&w, UINT32_MAX, (const uint32_t[]){1, 0}, 2, false);
+    plan_world_close(&w);
+}
+
+/* The plans list the tensors that all ranks have, in one order.  Tables may declare them to be
+ * replicated after all. */
+TEST(common_tensors_are_listed)
+{
+    OWNED_BY(buffer_release) struct buffer out = {0};
+    const void *tables[3];
+    size_t table_bytes[3], sizes[3];
+    struct plan_world w;
+
+    plan_world_open(&w, 3);
+    for (uint32_t r = 0; r < 3; r++) {
+        plan_world_add_rows(&w, r, "sharded", r, r + 1, 3, 4, 0);
+        plan_world_add_rows(&w, r, "declared", 0, 5, 5, 2, SIDESTEP_TENSOR_REPLICATED);
+        plan_world_add_object(&w, r, "object");
+        plan_world_add_rows(&w, r, "empty", 0, 0, 0, 2, 0);
+        if (r != 1)
+            plan_world_add_rows(&w, r, "of two", 0, 5, 5, 2, 0);
+        plan_world_add_rows(&w, r, r == 2 ? "b" : "a", 0, 5, 5, 2, 0);
+        plan_world_add_rows(&w, r, r == 2 ? "a" : "b", 0, 5, 5, 2, 0);
+    }
+    assert_int_equal(plan_world_plan(&w, NULL), SIDESTEP_OK);
+    for (uint32_t r = 0; r < 3; r++) {
+        const struct save_plan *plan = &w.plans[r];
+        assert_int_equal(plan->common_count, 2);
+        assert_string_equal(w.states[r]->entries[plan->common[0]].name, "a");
+        assert_string_equal(w.states[r]->entries[plan->common[1]].name, "b");
+        assert_int_equal(plan_world_find(&w, r, "b") != NULL, r == 0);
+    }
+    for (uint32_t r = 0; r < 3; r++) {
+        bool replicated[8] = {0};
+        replicated[w.plans[r].common[1]] = true;
+        buffer_release(&w.tables[r]);
+        assert_int_equal(save_plan_table_encode(w.states[r], replicated, &w.tables[r], NULL), 0);
+        tables[r] = w.tables[r].bytes;
+        table_bytes[r] = w.tables[r].length;
+    }
+    assert_int_equal(save_plan_build(tables, table_bytes, 3, NULL, &out, sizes, NULL), 0);
+    uint64_t before = w.plans[0].global_digest;
+    size_t at = 0;
+    for (uint32_t r = 0; r < 3; at += sizes[r++]) {
+        save_plan_release(&w.plans[r]);
+        assert_int_equal(save_plan_decode(out.bytes + at, sizes[r], w.states[r], &w.plans[r], NULL),
+                         0);
+        assert_int_equal(plan_world_find(&w, r, "b") != NULL, r == 2); /* 1 has "declared" */
+        assert_int_equal(w.plans[r].common_count, 1);
+        assert_true(w.plans[r].global_digest != before);
+    }
     plan_world_close(&w);
 }
 
