@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """python_series.py -- measures what a series costs a training loop: should_save(), retention, an
-event, a resume among many checkpoints, and a resume past damaged ones.
+event, metrics, a resume among many checkpoints, and a resume past damaged ones; and how long the
+commands that look at many checkpoints take.
 
 bench/run calls it; it needs torch in .venv.
 """
@@ -100,6 +101,40 @@ def events(root: str, runs: int) -> list[float]:
         ]
 
 
+def metrics(directory: str, runs: int) -> tuple[list[float], list[float]]:
+    """How much longer the call and the background of a save take if metrics are written:
+    differences of medians."""
+    state = {"weight": torch.zeros(1 << 18)}
+
+    def medians(root: str) -> tuple[float, float]:
+        calls, backgrounds = [], []
+        with sidestep.Checkpointer(root, keep_last_n=2, signals=()) as checkpoints:
+            for step in range(1, 61):
+                call, handle = timed(lambda: checkpoints.save(step, state))
+                calls.append(call)
+                backgrounds.append(timed(handle.wait)[0])
+        return statistics.median(calls), statistics.median(backgrounds)
+
+    found: tuple[list[float], list[float]] = ([], [])
+    for run in range(runs):
+        without = medians(os.path.join(directory, f"silent-{run}"))
+        os.environ["SIDESTEP_METRICS"] = os.path.join(directory, "metrics.prom")
+        with_them = medians(os.path.join(directory, f"telling-{run}"))
+        del os.environ["SIDESTEP_METRICS"]
+        for differences, a, b in zip(found, with_them, without):
+            differences.append(max(1e-9, a - b))
+    return found
+
+
+def looks(program: str, runs: int, *words: str) -> list[float]:
+    """Seconds of a command that looks at a root."""
+    command = [program, *words]
+    return [
+        timed(lambda: subprocess.run(command, check=True, stdout=subprocess.DEVNULL))[0]
+        for _ in range(runs)
+    ]
+
+
 def frozen(directory: str, runs: int) -> None:
     """Report the bytes and the background time of incremental saves, compared with saves that write
     everything. Nine tenths of the state are frozen."""
@@ -132,10 +167,10 @@ def frozen(directory: str, runs: int) -> None:
     )
 
 
-def make_many(root: str) -> None:
-    """Make MANY small checkpoints of one run, each with the run's annotations."""
+def make_many(root: str, count: int) -> None:
+    """Make small checkpoints of one run, each with the run's annotations."""
     with sidestep.Checkpointer(root, signals=()) as checkpoints:
-        for step in range(1, MANY + 1):
+        for step in range(1, count + 1):
             checkpoints.save(step, {"weight": torch.zeros(16), "step": step})
         checkpoints.wait()
 
@@ -181,9 +216,13 @@ def main() -> None:
             20e-6,
             events(os.path.join(directory, "events"), options.runs),
         )
+        calls, backgrounds = metrics(directory, options.runs)
+        report("series: metrics, more than without, in the call", "duration", 1e-4, calls)
+        report("series: metrics, more than without, in the background", "duration", 1e-3, backgrounds)
         frozen(directory, options.runs)
-        many = os.path.join(directory, "many")
-        make_many(many)
+        many, hundred = os.path.join(directory, "many"), os.path.join(directory, "hundred")
+        make_many(many, MANY)
+        make_many(hundred, 100)
         report(
             f"series: latest() of {MANY} checkpoints",
             "duration",
@@ -191,19 +230,13 @@ def main() -> None:
             [timed(lambda: sidestep.latest(many))[0] for _ in range(options.runs)],
         )
         program = os.path.join(os.path.dirname(os.environ["SIDESTEP_LIBRARY"]), "sidestep")
-        report(
-            f"series: sidestep ls of {MANY} checkpoints",
-            "duration",
-            0.050,
-            [
-                timed(
-                    lambda: subprocess.run(
-                        [program, "ls", "--json", many], check=True, stdout=subprocess.DEVNULL
-                    )
-                )[0]
-                for _ in range(options.runs)
-            ],
-        )
+        for count, words in (
+            (MANY, ("ls", "--json", many)),
+            (100, ("check", hundred)),
+            (100, ("metrics", hundred)),
+        ):
+            what = f"series: sidestep {words[0]} of {count} checkpoints"
+            report(what, "duration", 0.050, looks(program, options.runs, *words))
         few = os.path.join(directory, "few")
         with sidestep.Checkpointer(few, signals=()) as checkpoints:
             for step in range(1, 11):
