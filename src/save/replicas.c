@@ -20,7 +20,7 @@ void replicas_forget(struct replicas *replicas)
     arena_release(&replicas->arena);
     *replicas = (struct replicas){.wanted = replicas->wanted,
                                   .min_bytes = replicas->min_bytes,
-                                  .was_alone = replicas->was_alone};
+                                  .outvoted = {replicas->outvoted[0], replicas->outvoted[1]}};
 }
 
 void replicas_release(struct replicas *replicas)
@@ -31,17 +31,18 @@ void replicas_release(struct replicas *replicas)
 bool replicas_are_wanted(const struct replicas *replicas, const struct sidestep_engine *engine,
                          bool still, bool copies)
 {
-    if (engine->comm.size == 1 || replicas->wanted == SIDESTEP_REPLICAS_LOWEST)
+    if (engine->comm.size == 1 || replicas->wanted == SIDESTEP_REPLICAS_LOWEST ||
+        replicas->outvoted[still])
         return false;
     if (replicas->wanted == SIDESTEP_REPLICAS_SHARE)
         return true;
     /* The ranks of one host write to one link, or one disk.  One of them can keep it busy. */
-    return engine->hosts.count > 1 && (still || (copies && !replicas->was_alone));
+    return engine->hosts.count > 1 && (still || copies);
 }
 
-void replicas_note_vote(struct replicas *replicas, bool wanted, bool shared)
+void replicas_note_outvoted(struct replicas *replicas, bool still)
 {
-    replicas->was_alone = replicas->was_alone || (wanted && !shared);
+    replicas->outvoted[still] = true;
 }
 
 static uint64_t entry_bytes(const struct state_entry *entry)

@@ -45,8 +45,9 @@ struct replicas {
     /* Constant. */
     enum sidestep_replicas wanted;
     uint64_t min_bytes; /* REPLICAS_MIN_BYTES, less in tests of small states */
-    bool was_alone;     /* this rank would copy and share, but others do not copy; the next saves do
-                           not ask again */
+    /* This rank would have shared, and others would not: it does not try again.  For saves whose
+     * state may change meanwhile, and for the others. */
+    bool outvoted[2];
     /* For the thread that calls.  Equal on all ranks, but for hashes. */
     bool planned;       /* the plan was made for a save that shares */
     bool known;         /* the rest is of the layout of the plan */
@@ -68,8 +69,8 @@ void replicas_forget(struct replicas *replicas);
  * ${copies}: the call copies it. */
 bool replicas_are_wanted(const struct replicas *replicas, const struct sidestep_engine *engine,
                          bool still, bool copies);
-/* Record whether all ranks shared, where this rank wanted to, because it copies. */
-void replicas_note_vote(struct replicas *replicas, bool wanted, bool shared);
+/* Record that this rank would have shared, but others would not. */
+void replicas_note_outvoted(struct replicas *replicas, bool still);
 /* Hash the tensors that are shared.  Adds to the times of ${info}.
  * Call devices_detect_driver() before, in the same call of the program. */
 void replicas_hash(struct sidestep_engine *engine, const struct sidestep_state_dict *state,

@@ -350,7 +350,8 @@ static enum sidestep_status agree_all(struct save_start *start, enum sidestep_st
          differ = words[AGREE_VALUES] != ~words[AGREE_VALUES_NOT];
     if (changed)
         replicas_forget(&start->saver->replicas);
-    replicas_note_vote(&start->saver->replicas, start->shares && !start->still, shares);
+    if (start->shares && !shares)
+        replicas_note_outvoted(&start->saver->replicas, start->still);
     if (changed || words[AGREE_OTHER] != 0 || (shares && differ))
         TRY(replan_all(start, shares, err));
     else

@@ -450,6 +450,32 @@ TEST(only_calm_saves_of_several_hosts_share)
     }
 }
 
+static int save_without_one(struct trainer *trainer, struct sidestep_comm *comm,
+                            void *context UNUSED)
+{
+    struct sidestep_error err = {0};
+    int bad = 0;
+
+    THREAD_IS(CALLER);
+    if (comm->rank == 1)
+        trainer->engine->saver->replicas.wanted = SIDESTEP_REPLICAS_LOWEST;
+    for (uint32_t n = 1; n <= 6; n++) {
+        fill(trainer, n);
+        EXPECT((n % 2 == 0 ? save_async : save)(trainer, "1", &err) == SIDESTEP_OK);
+        EXPECT(wrote_as_lowest(trainer));
+        EXPECT(((trainer->info.flags & SIDESTEP_SAVE_PLAN_REUSED) != 0) == (n > 2));
+    }
+    return bad;
+}
+
+/* It takes all ranks, and those that would have shared do not ask again and again. */
+TEST(one_rank_can_refuse)
+{
+    run((struct how){.replicas = SIDESTEP_REPLICAS_SHARE, .snapshot = SIDESTEP_SNAPSHOT_COPY},
+        save_without_one, NULL);
+    assert_int_equal(count_wrong("1", 6, 0), 0);
+}
+
 static int open_unknown(struct sidestep_comm *comm, void *context UNUSED)
 {
     struct sidestep_engine_options options = SIDESTEP_ENGINE_OPTIONS_INIT;
