@@ -198,6 +198,9 @@ TEST(the_policy_learns_from_trainers)
     struct sidestep_engine_options options = SIDESTEP_ENGINE_OPTIONS_INIT;
     options.copy_ahead = SIDESTEP_COPY_AHEAD_NEVER + 1;
     assert_int_equal(sidestep_engine_open(&job.engine, &options, &job.err), SIDESTEP_EUNSUPPORTED);
+    options.copy_ahead = SIDESTEP_COPY_AHEAD_NEVER;
+    options.replicas = SIDESTEP_REPLICAS_SHARE + 1;
+    assert_int_equal(sidestep_engine_open(&job.engine, &options, &job.err), SIDESTEP_EUNSUPPORTED);
     munmap(memory, 64 * MIB);
 }
 

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/fault.h"
 #include "save/save.h"
 #include "support/comm_threads.h"
 #include "support/object_rig.h"
@@ -270,16 +271,17 @@ TEST(equal_tensors_are_written_by_all_ranks)
     assert_memory_equal(shared, lowest, sizeof(shared)); /* no collective more */
 }
 
-static int save_in_bucket(struct trainer *trainer, struct sidestep_comm *comm, void *context UNUSED)
+static int save_twice(struct trainer *trainer, struct sidestep_comm *comm, void *context)
 {
+    const char *name = context;
     struct sidestep_error err = {0};
     int bad = 0;
 
     for (uint32_t n = 1; n <= 2; n++) {
         fill(trainer, n);
         if (n == 2 && comm->rank == 3)
-            differ(trainer, 2);
-        EXPECT(save(trainer, PATH, &err) == SIDESTEP_OK);
+            differ(trainer, 2); /* which this rank has written in the first save */
+        EXPECT(save(trainer, name, &err) == SIDESTEP_OK);
         EXPECT(trainer->info.bytes_total < STATE_BYTES / 2);
     }
     return bad;
@@ -287,10 +289,23 @@ static int save_in_bucket(struct trainer *trainer, struct sidestep_comm *comm, v
 
 TEST(a_bucket_gets_parts_of_all_ranks)
 {
+    char name[] = PATH;
+
     rig_make(&rig, 0);
-    run((struct how){.replicas = SIDESTEP_REPLICAS_SHARE, .in_bucket = true}, save_in_bucket, NULL);
+    run((struct how){.replicas = SIDESTEP_REPLICAS_SHARE, .in_bucket = true}, save_twice, name);
     assert_int_equal(count_wrong(PATH, 2, 0), 0);
     object_sim_free(&rig.bucket);
+}
+
+/* The negative control: as if nobody compared the values. */
+TEST(a_mixture_would_be_noticed)
+{
+    char name[] = "1";
+
+    fault_arm("trust.replicas", 1, true, 0);
+    run((struct how){.replicas = SIDESTEP_REPLICAS_SHARE}, save_twice, name);
+    fault_arm("", 0, false, 0);
+    assert_int_equal(count_wrong("1", 2, 0), 1);
 }
 
 /* ---- values that differ */
@@ -474,25 +489,6 @@ TEST(one_rank_can_refuse)
     run((struct how){.replicas = SIDESTEP_REPLICAS_SHARE, .snapshot = SIDESTEP_SNAPSHOT_COPY},
         save_without_one, NULL);
     assert_int_equal(count_wrong("1", 6, 0), 0);
-}
-
-static int open_unknown(struct sidestep_comm *comm, void *context UNUSED)
-{
-    struct sidestep_engine_options options = SIDESTEP_ENGINE_OPTIONS_INIT;
-    struct sidestep_engine *engine = NULL;
-    struct sidestep_error err = {0};
-    int bad = 0;
-
-    options.comm = comm;
-    options.replicas = SIDESTEP_REPLICAS_SHARE + 1;
-    EXPECT(sidestep_engine_open(&engine, &options, &err) == SIDESTEP_EUNSUPPORTED);
-    EXPECT(strstr(err.message, "unknown replicas 3") != NULL);
-    return bad;
-}
-
-TEST(unknown_choices_are_refused)
-{
-    assert_int_equal(comm_threads_run(2, open_unknown, NULL), 0);
 }
 
 /* ---- parts and write protection */
