@@ -79,11 +79,9 @@ static void note_passed_over(const struct cli *cli, const struct sidestep_latest
     static const struct {
         const char *state;
         const char *words; /* between the path and the reason */
-    } phrases[] = {{"committed", " "},
-                   {"unreadable", " cannot be read: "},
-                   {"foreign", ": "},
-                   {"complete", ": "},
-                   {"incomplete", " is incomplete: "}};
+    } phrases[] = {{"committed", " "}, {"unreadable", " cannot be read: "},
+                   {"foreign", ": "},  {"part", ": "},
+                   {"complete", ": "}, {"incomplete", " is incomplete: "}};
 
     for (size_t i = 0; i < report->passed_count; i++) {
         const struct sidestep_passed_over *passed = sidestep_latest_report_passed(report, i);

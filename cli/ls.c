@@ -64,6 +64,7 @@ static void json_entry(struct cli_json *json, const struct cli_level_row *row)
     cli_json_text(json, "layout", entry->layout);
     cli_json_text(json, "reason", entry->reason);
     cli_json_text(json, "target", entry->target);
+    cli_json_text(json, "part_ranks", entry->part_ranks);
     if (row->level != NULL)
         cli_json_text(json, "level", row->level);
     cli_json_close(json, '}');
@@ -92,6 +93,7 @@ static const char *style_of(enum sidestep_presence state)
     case SIDESTEP_COMPLETE:
         return CLI_STYLE_GREEN;
     case SIDESTEP_SAVING:
+    case SIDESTEP_PART:
         return CLI_STYLE_YELLOW;
     case SIDESTEP_BAD:
     case SIDESTEP_UNREADABLE:
@@ -174,6 +176,17 @@ static void add_name(struct cli_table *table, const struct sidestep_listed *entr
     cli_table_add(table, NULL, text);
 }
 
+/* "part (ranks 0-7 of 64)" */
+static void add_state(struct cli_table *table, const struct sidestep_listed *entry)
+{
+    char text[NAME_BYTES];
+
+    snprintf(text, sizeof(text), "%s (ranks %s of %u)", entry->state_name,
+             entry->part_ranks != NULL ? entry->part_ranks : "", entry->ranks);
+    cli_table_add(table, style_of(entry->state),
+                  entry->part_ranks != NULL ? text : entry->state_name);
+}
+
 static void add_row(struct cli_table *table, const struct cli_level_row *row, int64_t now,
                     const struct ls_columns *with)
 {
@@ -183,7 +196,7 @@ static void add_row(struct cli_table *table, const struct cli_level_row *row, in
     if (entry->step >= 0)
         snprintf(text, sizeof(text), "%" PRId64, entry->step);
     cli_table_add(table, NULL, text);
-    cli_table_add(table, style_of(entry->state), entry->state_name);
+    add_state(table, entry);
     if (entry->state != SIDESTEP_UNREADABLE) {
         cli_table_add_size(table, entry->bytes);
         cli_table_add_count(table, entry->files);

@@ -244,6 +244,7 @@ static const char *style_of(enum sidestep_presence state)
     case SIDESTEP_COMPLETE:
         return "good";
     case SIDESTEP_SAVING:
+    case SIDESTEP_PART:
         return "warn";
     case SIDESTEP_DEAD:
     case SIDESTEP_TRASH:

@@ -298,6 +298,7 @@ static enum sidestep_status add_entry(struct sum *sum, const struct sidestep_lis
     case SIDESTEP_INCOMPLETE:
     case SIDESTEP_DAMAGED:
     case SIDESTEP_BAD:
+    case SIDESTEP_PART:
         break;
     }
     return check_entry(sum, entry, err);

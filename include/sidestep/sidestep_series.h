@@ -83,6 +83,11 @@ struct sidestep_retention {
     checkpoints that share it, so a retention with a ${keep_last} of 2 or more also keeps the newest
     checkpoint that shares no file with the newest.  Shared tensors are never compressed. */
 #define SIDESTEP_SERIES_INCREMENTAL 32u
+/** The root may be a directory that each node has for itself, on a fast disk that dies with it.
+   Then the ranks that see one directory commit what they write there as a part of the checkpoint,
+   and a step can be resumed if the parts of all ranks that saved it are found.  If all ranks see
+   one directory, nothing differs.  See "A directory for each node" at sidestep_series_open(). */
+#define SIDESTEP_SERIES_PER_NODE 64u
 
 struct sidestep_series_options {
     size_t struct_size;
@@ -138,6 +143,23 @@ SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
 sidestep_series_open(struct sidestep_engine *engine, const char *root,
                      const struct sidestep_series_options *options, struct sidestep_series **series,
                      struct sidestep_error *err);
+
+/* A directory for each node (SIDESTEP_SERIES_PER_NODE): opening finds out which ranks see the same
+ * directory; ${root} may then have another path on each node.  Rank by rank:
+ *  - A save is committed on each node by itself.  The state COMMITTED, on a rank, says that the
+ * part of its node is durable.  sidestep_series_save() succeeds only if all parts are.  Of a save
+ * in the background, the next call on all ranks reports a part that failed.
+ *  - sidestep_series_load() takes the newest step of which the parts of all ranks of the world that
+ *    saved it are in the directories of the present ranks, wherever they lie now, and however many
+ *    ranks there are.  Files that a node lacks are brought from another node, over the
+ * communicator, and lie in the directory until the load ends.
+ *  - SIDESTEP_EMISMATCH: there are parts, but no step is whole; the message says which ranks are
+ *    missing.  A directory that belongs to another run is never used: opening fails.
+ *  - Each node deletes parts of steps that retention does not keep, once the next save has shown
+ *    that a newer step is whole on all nodes.
+ * SIDESTEP_EUNSUPPORTED, for now: with a mirror, ${max_restarts}, ${keep_best},
+ * SIDESTEP_SERIES_INCREMENTAL or SIDESTEP_SERIES_ANY_RUN, if not all ranks see one directory.
+ */
 
 /**
  * sidestep_name_of_step(naming, step, name, err):
@@ -216,6 +238,17 @@ sidestep_series_load_step(struct sidestep_series *series, uint64_t step,
                           struct sidestep_state_dict *state,
                           const struct sidestep_load_options *options,
                           struct sidestep_load_report *report, struct sidestep_error *err);
+
+/**
+ * sidestep_series_path(series, step, path, err):
+ * Where all ranks can load the checkpoint of ${step} (sidestep_load()): ROOT/step-<step>.  With
+ * SIDESTEP_SERIES_PER_NODE, and after a load of that step by the series, it is a hidden directory
+ * on each node, in which the parts are put together.  That one ends with the next call that loads
+ * from the series, saves to it or closes it.  Not collective.
+ */
+SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
+sidestep_series_path(const struct sidestep_series *series, uint64_t step, char path[4096],
+                     struct sidestep_error *err);
 
 /** Why a save is due: an interval has passed. */
 #define SIDESTEP_DUE_INTERVAL 1u

@@ -34,8 +34,10 @@ enum sidestep_presence {
     SIDESTEP_DEAD,       /* left by a killed save: sidestep_gc() removes it */
     SIDESTEP_DAMAGED,    /* a checkpoint with files that are missing, cut short, or cannot be
                             parsed: see ${reason} */
+    SIDESTEP_PART,       /* no checkpoint: the files of the ranks that see this directory, where
+                            others see another one (SIDESTEP_SERIES_PER_NODE): see ${part_ranks} */
 };
-#define SIDESTEP_PRESENCE_END (SIDESTEP_DAMAGED + 1)
+#define SIDESTEP_PRESENCE_END (SIDESTEP_PART + 1)
 
 /** sidestep_presence_name(state): its word in listings: "committed", "saving" ...  NULL: there is
  * no such state. */
@@ -89,6 +91,7 @@ struct sidestep_listed {
      * checkpoint. */
     const char *kept;
     const char *kept_because; /* in words: "it is pinned"; NULL as ${kept} */
+    const char *part_ranks;   /* PART: which of the ${ranks}, "0-7"; else NULL */
 };
 struct sidestep_list {
     size_t count;

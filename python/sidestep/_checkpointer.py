@@ -9,7 +9,7 @@ import os
 import signal
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NoReturn, Optional, Union
+from typing import Any, Literal, NoReturn, Optional, Union
 
 from . import _names
 from ._c import abi
@@ -58,7 +58,6 @@ from ._torch.flatten import flatten
 
 log = logging.getLogger("sidestep")
 
-
 _STORAGE_IS_AWAY = (Status.EIO, Status.ENOSPC, Status.EPERM, Status.ENOTFOUND, Status.ETIMEDOUT)
 
 
@@ -84,9 +83,10 @@ class Checkpointer:
                  prefix in front of the step ("step-")
     mirror       a second place for the checkpoints, a `Mirror`: for a ``root`` on fast disks that
                  may be lost
+    near         "per_node": ``root`` may be a directory that each node has for itself: then a
+                 checkpoint is made of parts, which `resume` puts together (docs/LEVELS.md)
 
-    All other options come in groups.  Each group has a class:
-
+    All other options come in groups, each of a class:
     schedule     `SchedulePolicy`: intervals by the rate of failures; saves that are due during a
                  save
     retention    `RetentionPolicy`: which other checkpoints stay; what to do if the disk is full
@@ -110,6 +110,7 @@ class Checkpointer:
         final: Optional[Final] = None,
         name: str = "step-",
         mirror: Optional[Mirror] = None,
+        near: Optional[Literal["per_node"]] = None,
         schedule: Optional[SchedulePolicy] = None,
         retention: Optional[RetentionPolicy] = None,
         preemption: Optional[PreemptionPolicy] = None,
@@ -164,6 +165,7 @@ class Checkpointer:
             check_s=min(5.0, self._grace_s / 4) if self._signals.numbers else 0.0,
             keep_last_n=keep_last_n,
             name=name,
+            near=near,
             **{option: more[option] for option in OF_SERIES},
         )
         self._mirror = attach(mirror, series)
@@ -176,9 +178,9 @@ class Checkpointer:
 
     def _open(self, options: Any) -> Series:
         """Errors: `Error`, on all ranks."""
-        failure: Optional[Error] = None
+        makes = self._engine.rank == 0 or options.flags & abi.SERIES_PER_NODE
+        failure = try_make_parents(self.root) if makes else None  # then opening fails everywhere
         if self._engine.rank == 0:
-            failure = try_make_parents(self.root)  # then opening fails on all ranks
             tell_about_job(self.environment, self._engine.size)
         try:
             return Series(self._engine, self.root, options)

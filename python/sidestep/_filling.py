@@ -44,7 +44,7 @@ def fill_from(series: Series, step: int, state: Any, *, rejected: str = "", **ho
     ``how``: strict, exact, verify and cast of `LoadOptions`."""
     from ._torch.load import LoadOptions, fill
 
-    path = series.path_of(step)
+    path = series.place_of(step)
     options = LoadOptions(optional=_optional(state), whole=is_stateful(state), complete=True, **how)
     return replace(fill(state, path, series.engine, options), step=step, rejected=rejected)
 
@@ -59,6 +59,9 @@ def resume(series: Series, state: Any, step: Optional[int], **how: Any) -> Optio
 
 def go_back(series: Series, step: int, state: Any, **how: Any) -> Loaded:
     """Fill ``state`` like `fill_from`, and go on from there: newer checkpoints are left behind."""
+    if series.is_per_node:  # then the parts are put together first
+        series.load(_nothing(), step=step, verify="structure", partial=True)
+        return fill_from(series, step, state, **how)
     loaded = fill_from(series, step, state, **how)
     series.load(_nothing(), step=step, verify="structure", partial=True)
     return loaded

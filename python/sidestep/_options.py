@@ -167,11 +167,14 @@ def series_options(
     max_restarts: int,
     any_run: bool,
     name: str,
+    near: Optional[str] = None,
 ) -> abi.SeriesOptions:
     """Options from arguments of `Checkpointer`.  ValueError, TypeError: one is not valid."""
     if mtbf is not None and not isinstance(mtbf, datetime.timedelta):
         raise TypeError("mtbf: a datetime.timedelta")
     options = abi.SeriesOptions(flags=_series_flags(busy, on_full, any_run, incremental))
+    if one_of("near", near, (None, "per_node")) is not None:
+        options.flags |= abi.SERIES_PER_NODE
     options.interval_steps, seconds = _steps_and_seconds(interval)
     options.interval_ms = int(seconds * 1000)
     options.check_ms = max(1, int(check_s * 1000)) if check_s else 0

@@ -55,6 +55,7 @@ class Series:
         self.engine = engine
         self.root = root
         self._template = options.name
+        self.is_per_node = bool(options.flags & abi.SERIES_PER_NODE)
         self._pointer = ctypes.c_void_p()
         self._pid = os.getpid()
         self._pruning = threading.Lock()  # held so that it is not closed meanwhile
@@ -95,6 +96,12 @@ class Series:
         name = ctypes.create_string_buffer(256)
         call(lib().sidestep_name_of_step, self._template, a_step(step), name)
         return os.path.join(self.root, os.fsdecode(name.value))
+
+    def place_of(self, step: int) -> str:
+        """Where it can be loaded: after `load`, where its parts were put together."""
+        path = ctypes.create_string_buffer(4096)
+        call(lib().sidestep_series_path, self._opened(), a_step(step), path)
+        return os.fsdecode(path.value)
 
     def step_of(self, path: str) -> Optional[int]:
         """The step of the checkpoint with this name; None: this series has no such name."""

@@ -22,10 +22,10 @@ NOTHING: dict[str, Any] = dict.fromkeys(GROUPS)
 
 def test_the_first_screen_of_help() -> None:
     parameters = inspect.signature(sidestep.Checkpointer).parameters
-    first = ["root", "interval", "keep_last_n", "signals", "final", "name", "mirror"]
-    assert list(parameters)[:7] == first
-    assert list(parameters)[7:13] == list(GROUPS)
-    assert len(parameters) <= 15
+    first = ["root", "interval", "keep_last_n", "signals", "final", "name", "mirror", "near"]
+    assert list(parameters)[:8] == first
+    assert list(parameters)[8:14] == list(GROUPS)
+    assert len(parameters) <= 16
     for group, kind in GROUPS.items():
         assert getattr(sidestep, kind.__name__) is kind
         assert f"    {group} " in (sidestep.Checkpointer.__doc__ or "")

@@ -18,7 +18,8 @@ static size_t prefix_length(const char *name)
 /* Is it a checkpoint of a series that still has its original name? */
 static bool has_lineage(const struct sidestep_listed *entry)
 {
-    return entry->state == SIDESTEP_COMMITTED && entry->run_id != NULL && !entry->is_renamed;
+    return (entry->state == SIDESTEP_COMMITTED || entry->state == SIDESTEP_PART) &&
+           entry->run_id != NULL && !entry->is_renamed;
 }
 
 static bool is_same_naming(const struct sidestep_listed *a, const struct sidestep_listed *b)

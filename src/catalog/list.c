@@ -18,6 +18,7 @@ static const char *const presence_names[SIDESTEP_PRESENCE_END] = {
     [SIDESTEP_FOREIGN] = "foreign",     [SIDESTEP_UNREADABLE] = "unreadable",
     [SIDESTEP_COMPLETE] = "complete",   [SIDESTEP_INCOMPLETE] = "incomplete",
     [SIDESTEP_DEAD] = "dead",           [SIDESTEP_DAMAGED] = "damaged",
+    [SIDESTEP_PART] = "part",
 };
 
 const char *sidestep_presence_name(enum sidestep_presence state)

@@ -54,7 +54,8 @@ static bool is_as_listed(struct listing *l, const struct sidestep_listed *entry)
                        entry->is_link ? entry->path : entry->name, &dir, NULL) != SIDESTEP_OK ||
         small_file_read(dir, name, 0, MANIFEST_MAX_BYTES, &bytes, NULL) != SIDESTEP_OK ||
         manifest_decode(bytes.bytes, bytes.length, &arena, &manifest, NULL) != SIDESTEP_OK ||
-        !has_size(dir, FILE_NAME_METADATA, manifest.metadata_bytes))
+        (manifest.part.rank_count == 0 &&
+         !has_size(dir, FILE_NAME_METADATA, manifest.metadata_bytes)))
         return false;
     for (size_t i = 0; i < manifest.file_count; i++)
         if (!has_size(dir, manifest.files[i].name, manifest.files[i].bytes))
@@ -71,10 +72,11 @@ static void check_entry(struct listing *l, const struct sidestep_listed *entry,
 {
     OWNED_BY(reader_close) struct reader *reader = NULL;
 
-    if (entry->state != SIDESTEP_COMMITTED || (entry->save_id != NULL && is_as_listed(l, entry)))
+    if ((entry->state != SIDESTEP_COMMITTED && entry->state != SIDESTEP_PART) ||
+        (entry->save_id != NULL && is_as_listed(l, entry)))
         return;
     check_result->status =
-        reader_open(l->store, entry->path, READER_ALL, &reader, &check_result->why);
+        reader_open(l->store, entry->path, READER_ALL | READER_PARTS, &reader, &check_result->why);
     if (check_result->status == SIDESTEP_OK)
         check_result->status = reader_check_extras(reader, &check_result->why);
 }

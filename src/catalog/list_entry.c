@@ -17,7 +17,8 @@ struct contents {
     bool has_marker;
     char save_id[SAVE_ID_HEX]; /* in the name of the last manifest seen */
     size_t manifests;
-    bool is_gone; /* the manifest disappeared after its name was listed */
+    bool is_named; /* not a hidden name of a save */
+    bool is_gone;  /* the manifest disappeared after its name was listed */
     uint32_t ranks;
 };
 
@@ -120,6 +121,23 @@ static void count_extras(struct store_dir *dir, const struct name_list *names,
     }
 }
 
+/* The name of a part is given in one step, when it is whole. So it is one, also with a marker that
+ * its save could not remove. */
+static enum sidestep_status take_part(struct listing *l, const struct contents *c,
+                                      const struct manifest *manifest,
+                                      struct sidestep_listed *entry, struct sidestep_error *err)
+{
+    if (manifest->part.rank_count == 0 || c->has_metadata ||
+        (entry->state != SIDESTEP_DAMAGED && !(entry->state == SIDESTEP_SAVING && c->is_named)))
+        return SIDESTEP_OK;
+    entry->state = SIDESTEP_PART;
+    TRY(arena_copy_text(&l->arena, manifest_part_text(manifest).text, &entry->part_ranks, err));
+    entry->reason =
+        arena_printf(&l->arena, "it is no checkpoint, but one of %u parts: of ranks %s of %u",
+                     manifest->part.parts, entry->part_ranks, manifest->world_size);
+    return entry->reason != NULL ? SIDESTEP_OK : FAIL_NOMEM(err, sizeof(*manifest));
+}
+
 static enum sidestep_status take_manifest(struct listing *l, struct store_dir *dir,
                                           const struct name_list *names, struct contents *c,
                                           struct sidestep_listed *entry, struct sidestep_error *err)
@@ -139,6 +157,7 @@ static enum sidestep_status take_manifest(struct listing *l, struct store_dir *d
     entry->saved_at = manifest.saved_at;
     if (manifest.step >= 0)
         entry->step = manifest.step;
+    TRY(take_part(l, c, &manifest, entry, err));
     count_extras(dir, names, &manifest, entry);
     return set_origins(l, &manifest, entry, err);
 }
@@ -400,6 +419,7 @@ static enum sidestep_status read_dir_entry(struct listing *l, const char *name,
     TRY(read_contents(dir, &names, &contents, entry, err));
     TRY(root_find_saves(dir, &names, &saves, err));
     contents.has_marker = saves.count != 0;
+    contents.is_named = file_name_parse(name).kind == FILE_NAME_NONE;
     entry->state = classify(name, &contents);
     entry->ranks = contents.ranks;
     TRY(take_manifest(l, dir, &names, &contents, entry, err));

@@ -36,6 +36,22 @@ static bool has_object_marker(struct store_dir *dir, const char *save_id)
            store_stat(dir, name, &stat, NULL) == SIDESTEP_OK;
 }
 
+/* Fail, if the directory is a part of a checkpoint. */
+static enum sidestep_status check_no_part(struct store_dir *dir, struct sidestep_error *err)
+{
+    OWNED_ARENA arena = {0};
+    struct manifest manifest;
+
+    if (!referenced_files_find_part(dir, &arena, &manifest))
+        return SIDESTEP_OK;
+    return FAIL(
+        err, SIDESTEP_EUNCOMMITTED,
+        "it is no checkpoint, but one of %u parts, of ranks %s of %u: the others lie in the "
+        "directories of other nodes, and a series that is opened on all of them puts them "
+        "together (SIDESTEP_SERIES_PER_NODE)",
+        manifest.part.parts, manifest_part_text(&manifest).text, manifest.world_size);
+}
+
 enum ending {
     NO_SAVE,
     NOT_ENDED, /* there is a pending marker */
@@ -93,6 +109,7 @@ enum sidestep_status missing_metadata_error(struct store_dir *dir, struct sidest
     TRY(name_list_read(dir, &names, err));
     if (names.count == 0 && dir->store->ops->layout == STORE_OF_KEYS) /* a prefix without a key */
         return FAIL(err, SIDESTEP_ENOTFOUND, "there is no object of this name or below it");
+    TRY(check_no_part(dir, err));
     one = find_checkpoint(dir, &names);
     enum ending ending = find_ending(dir, &names);
     if (ending == ENDED)

@@ -345,6 +345,31 @@ static enum sidestep_status check_files(struct reader *r, struct sidestep_error 
     return r->has_manifest && !r->opens_late ? reader_check_items(r, err) : SIDESTEP_OK;
 }
 
+/* Is it a part, and are parts asked for? */
+static bool find_part(struct reader *r)
+{
+    if ((r->flags & READER_PARTS) == 0 || r->dir == NULL ||
+        !referenced_files_find_part(r->dir, &r->arena, &r->manifest))
+        return false;
+    r->has_manifest = true;
+    return true;
+}
+
+/* Make the metadata of a part from the footers of its files, which are checked first. */
+static enum sidestep_status open_part(struct reader *r, struct sidestep_error *err)
+{
+    OWNED_METADATA_BUILDER builder = {.out = &r->metadata};
+
+    TRY(list_files(r, err));
+    for (size_t i = 0; i < r->file_count; i++) {
+        TRY(reader_file_check(r, i, r->flags, err));
+        if (r->files[i].problem == NULL)
+            TRY(commit_metadata_add(&builder, &r->files[i].footer, r->files[i].name, err));
+    }
+    TRY(commit_metadata_finish(&builder, err));
+    return arena_copy_text(&r->metadata.arena, r->manifest.save_id, &r->metadata.save_id, err);
+}
+
 /* ${wanted}: NULL: take everything, and check the data files. */
 static enum sidestep_status open_once(struct reader *r, const struct reader_wanted *wanted,
                                       struct reader_records *records, struct sidestep_error *err)
@@ -362,6 +387,8 @@ static enum sidestep_status open_once(struct reader *r, const struct reader_want
         TRY(foreign_open(r, r->flags, &is_foreign, err));
     if (is_foreign)
         return SIDESTEP_OK;
+    if (!has_metadata && find_part(r))
+        return open_part(r, err);
     if (!has_metadata)
         TRY(read_rank_local(r, err));
     else if (!is_given)

@@ -89,9 +89,14 @@ struct reader {
  * chunks, if there is one, and a file is opened when a caller reads from it: then it is checked
  * against the manifest, and the chunk against its footer. READER_TOLERANT implies the flag. */
 #define READER_ALL 0x1000u
+/* Open also a part of a checkpoint (commit/commit.h). Its metadata is made from the footers, and
+ * covers no tensor that has boxes in other parts. */
+#define READER_PARTS 0x4000u
+/* The directory has only the files that this rank reads from: see series/series_gather.c. */
+#define READER_SPREAD 0x8000u
 #define READER_FLAGS                                                                               \
     (READER_TOLERANT | READER_SALVAGE | READER_IO_URING | READER_SHARED_LOCK | READER_FOREIGN |    \
-     READER_ALL)
+     READER_ALL | READER_PARTS | READER_SPREAD)
 /* reader_open() opens at most so many files that nobody has read from yet. Of more files it only
  * compares the sizes. */
 #define READER_MAX_FOOTERS 32u

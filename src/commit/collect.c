@@ -31,6 +31,19 @@ static enum sidestep_status report_failed(struct commit *commit, uint32_t rank,
     return status;
 }
 
+/* Ranks of other groups are not waited for. */
+static void leave_out_others(struct tally *tally)
+{
+    const struct commit_group *group = &tally->commit->group;
+
+    if (group->count == 0)
+        return;
+    memset(tally->voted, 1, tally->commit->world_size);
+    memset(tally->seen, 1, tally->commit->world_size);
+    for (uint32_t i = 0; i < group->count; i++)
+        tally->voted[group->ranks[i]] = tally->seen[group->ranks[i]] = 0;
+}
+
 static bool has_not_voted(const void *context, uint32_t rank)
 {
     return !((const struct tally *)context)->voted[rank];
@@ -45,7 +58,7 @@ static enum sidestep_status report_silent(struct commit *commit, const struct ta
                                           struct sidestep_error *err)
 {
     double seconds = (double)commit->request.timeout_ns / 1e9;
-    uint32_t size = commit->world_size, rank = 0;
+    uint32_t size = commit->world_size, voters = commit_voter_count(commit), rank = 0;
     struct rank_list_text missing = rank_list_format(has_not_voted, tally, size);
     struct rank_list_text unseen = rank_list_format(was_never_seen, tally, size);
 
@@ -58,11 +71,11 @@ static enum sidestep_status report_silent(struct commit *commit, const struct ta
                   err, SIDESTEP_ETIMEDOUT,
                   "no word from rank %s for %.1f s (%u of %u ranks have written their shards); all "
                   "of them had begun to write: see whether they still run",
-                  missing.text, seconds, tally->yes_count, size)
+                  missing.text, seconds, tally->yes_count, voters)
             : FAIL(err, SIDESTEP_ETIMEDOUT,
                    "no word from rank %s for %.1f s (%u of %u ranks have written their shards); "
                    "nothing was ever seen of rank %s: is '%s' on storage that all hosts share?",
-                   missing.text, seconds, tally->yes_count, size, unseen.text, commit->path);
+                   missing.text, seconds, tally->yes_count, voters, unseen.text, commit->path);
     if (err != NULL)
         err->rank = (int32_t)rank;
     return status;
@@ -126,7 +139,7 @@ static enum sidestep_status count_votes(struct watch *watch, struct tally *tally
     TRY(commit_form_of(commit)->count_votes(tally, err));
     if (tally->failed_rank >= 0)
         return report_failed(commit, (uint32_t)tally->failed_rank, err);
-    if (tally->yes_count == commit->world_size)
+    if (tally->yes_count == commit_voter_count(commit))
         return SIDESTEP_OK;
     if (!commit_is_pending(commit)) /* the votes are gone, too */
         return commit_report_removed(commit, err);
@@ -150,10 +163,11 @@ static enum sidestep_status wait_for_votes(struct commit *commit, struct sideste
     assert(commit->world_size != 0);
     if (marks == NULL)
         return FAIL_NOMEM(err, 2 * (size_t)commit->world_size);
+    leave_out_others(&tally);
     for (;;) {
         TRY(commit_check_cancelled(commit, err));
         TRY(count_votes(&watch, &tally, err));
-        if (tally.yes_count == commit->world_size)
+        if (tally.yes_count == commit_voter_count(commit))
             return SIDESTEP_OK;
         TRY(check_guard(commit, &watch.asked_ns, err));
         backoff_sleep(&backoff, commit->clock);
@@ -179,10 +193,11 @@ enum sidestep_status commit_collect_votes(struct commit *commit, struct commit_c
 {
     struct manifest *manifest = &contents->manifest;
 
-    assert(commit->rank == 0 && commit->dir != NULL && manifest->file_count == 0);
+    assert(commit_is_coordinator(commit) && commit->dir != NULL && manifest->file_count == 0);
     TRY(wait_for_votes(commit, err));
     TRY(collect_shards(commit, contents, err));
-    TRY(commit_metadata_check_tiling(&contents->metadata, err));
+    if (commit->group.count == 0) /* the boxes of a part cover nothing by themselves */
+        TRY(commit_metadata_check_tiling(&contents->metadata, err));
     commit->bytes = 0;
     for (size_t i = 0; i < manifest->file_count; i++)
         commit->bytes += manifest->files[i].bytes;
@@ -194,6 +209,12 @@ enum sidestep_status commit_collect_votes(struct commit *commit, struct commit_c
     manifest->step = commit->request.step;
     memcpy(manifest->naming, commit->request.naming, sizeof(manifest->naming));
     manifest->world_size = commit->world_size;
+    if (commit->group.count != 0) {
+        manifest->part = (struct manifest_part){.ranks = commit->group.ranks,
+                                                .rank_count = commit->group.count,
+                                                .parts = commit->group.groups};
+        manifest->required_features |= MANIFEST_REQUIRED_PART;
+    }
     manifest->saved_at = (int64_t)time(NULL);
     struct metadata *metadata = &contents->metadata;
     TRY(arena_copy_text(&metadata->arena, commit->save_id, &metadata->save_id, err));

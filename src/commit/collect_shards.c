@@ -41,7 +41,7 @@ struct rank_files {
 struct batch {
     struct commit *commit;
     struct rank_files ranks[MANY_RANKS_THREADS];
-    uint32_t first, count;
+    uint32_t first, count; /* among the voters */
     _Atomic uint32_t next;
 };
 
@@ -99,8 +99,8 @@ static enum sidestep_status check_ids(struct commit *commit, const struct footer
         (!is_own && (footer->shard == 0 || !was_committed(commit, file))))
         return FAIL(err, SIDESTEP_ECORRUPT, "it belongs to another save, rank or shard");
     if (footer->layout_digest != commit->layout_digest)
-        return FAIL(err, SIDESTEP_EDISAGREE, "rank %u saved another layout than rank 0",
-                    footer->rank);
+        return FAIL(err, SIDESTEP_EDISAGREE, "rank %u saved another layout than rank %u",
+                    footer->rank, commit->rank);
     return SIDESTEP_OK;
 }
 
@@ -161,7 +161,7 @@ static void read_ranks(void *context)
             return;
         struct rank_files *to = &batch->ranks[at];
         to->why = (struct sidestep_error){.rank = -1};
-        to->status = check_rank(batch->commit, batch->first + at, to);
+        to->status = check_rank(batch->commit, commit_voter(batch->commit, batch->first + at), to);
     }
 }
 
@@ -226,15 +226,15 @@ static enum sidestep_status collect_with(struct workers *readers, struct batch *
                                          struct commit_contents *contents,
                                          struct sidestep_error *err)
 {
-    uint32_t world_size = batch->commit->world_size;
+    uint32_t voters = commit_voter_count(batch->commit);
     OWNED_METADATA_BUILDER builder = {.out = &contents->metadata,
-                                      .copies = world_size > MANY_RANKS_THREADS};
+                                      .copies = voters > MANY_RANKS_THREADS};
     OWNED_EXTRA_MERGE extras = {0};
     size_t capacity = 0;
 
-    TRY(grow_rows(contents, world_size, &capacity, err));
-    for (; batch->first < world_size; batch->first += batch->count) {
-        batch->count = (uint32_t)min_u64(world_size - batch->first, MANY_RANKS_THREADS);
+    TRY(grow_rows(contents, voters, &capacity, err));
+    for (; batch->first < voters; batch->first += batch->count) {
+        batch->count = (uint32_t)min_u64(voters - batch->first, MANY_RANKS_THREADS);
         atomic_store(&batch->next, 0);
         many_ranks_run(readers, read_ranks, batch);
         TRY(merge_batch(contents, &builder, &extras, batch, &capacity, err));
@@ -251,7 +251,7 @@ enum sidestep_status collect_shards(struct commit *commit, struct commit_content
     if (batch == NULL)
         return FAIL_NOMEM(err, sizeof(*batch));
     batch->commit = commit;
-    struct workers *readers = many_ranks_workers(commit->world_size);
+    struct workers *readers = many_ranks_workers(commit_voter_count(commit));
     enum sidestep_status status = collect_with(readers, batch, contents, err);
     workers_free(&readers);
     release_batch(batch);

@@ -45,7 +45,7 @@ enum sidestep_status commit_open(struct commit *commit, const char *path,
 enum sidestep_status commit_begin(struct commit *commit, const uint8_t save_id[SAVE_ID_BYTES],
                                   struct sidestep_error *err)
 {
-    assert(commit->rank == 0 && commit->parent != NULL);
+    assert(commit_is_coordinator(commit) && commit->parent != NULL);
     commit_set_save_id(commit, save_id);
     commit->began_at = (int64_t)time(NULL);
     TRY(commit_form_of(commit)->look(commit, err));
@@ -154,7 +154,7 @@ enum sidestep_status commit_vote_yes(struct commit *commit, struct sidestep_erro
 enum sidestep_status commit_publish(struct commit *commit, struct commit_contents *contents,
                                     enum commit_outcome *outcome, struct sidestep_error *err)
 {
-    assert(commit->rank == 0 && commit->dir != NULL);
+    assert(commit_is_coordinator(commit) && commit->dir != NULL);
     *outcome = COMMIT_ABORTED;
     assert(contents->manifest.world_size == commit->world_size); /* I5: all votes are counted */
     enum sidestep_status status = commit_form_of(commit)->publish(commit, contents, outcome, err);

@@ -80,6 +80,15 @@
 #include "model/model.h"
 #include "store/store.h"
 
+/*
+ * A part. Where not all ranks see one directory, the ranks that see the same one are a group
+ * (struct commit_group), and commit what they write as a part of a checkpoint: by the swap form,
+ * with the ranks of the group as voters, and the lowest of them in the place of rank 0. The
+ * manifest of a part says so, and there is no .metadata: nobody takes it for a checkpoint. A save
+ * is whole if each rank of the world is in such a part. That is decided elsewhere
+ * (series/series_whole.c).
+ */
+
 #define COMMIT_POLL_MAX_MS 500u
 #define COMMIT_PATH_BYTES 4096u
 
@@ -96,6 +105,13 @@ struct commit_guard {
     enum sidestep_status (*holds)(void *context, const struct commit *commit,
                                   struct sidestep_error *err);
     void *context;
+};
+
+/* The ranks that see one directory, where others see another one. */
+struct commit_group {
+    const uint32_t *ranks; /* ascending; the first one coordinates */
+    uint32_t count;        /* 0: all ranks see one directory, and a save is whole */
+    uint32_t groups;       /* of the world */
 };
 
 /* The shards of a checkpoint that rank 0 has committed, without the first one of each rank. A later
@@ -146,6 +162,7 @@ struct commit {
     struct clock *clock;
     uint32_t rank;
     uint32_t world_size;
+    struct commit_group group; /* its ranks outlive the commit */
     struct commit_request request;
 
     /* Set by commit_open(). */
@@ -169,10 +186,26 @@ struct commit {
     uint32_t extras; /* ... and extra files below this number */
 };
 
+/* The ranks that vote, and the one that counts the votes. All that is said of rank 0 in this folder
+ * is said of that one. */
+static inline uint32_t commit_voter_count(const struct commit *commit)
+{
+    return commit->group.count != 0 ? commit->group.count : commit->world_size;
+}
+static inline uint32_t commit_voter(const struct commit *commit, uint32_t i)
+{
+    return commit->group.count != 0 ? commit->group.ranks[i] : i;
+}
+static inline bool commit_is_coordinator(const struct commit *commit)
+{
+    return commit->rank == commit_voter(commit, 0);
+}
+
 /* A hash of a save id, which tells checkpoints apart. Never 0, because 0 means "no checkpoint". */
 uint64_t commit_identity(const char *save_id);
 /* Set ${*identity} to that of the checkpoint whose .metadata is in ${dir}; 0 if there is none. A
- * .metadata that cannot be parsed has an identity, too: a hash of its bytes. */
+ * .metadata that cannot be parsed has an identity, too: a hash of
+ * its bytes. */
 enum sidestep_status commit_read_identity(struct store_dir *dir, uint64_t *identity,
                                           struct sidestep_error *err);
 
@@ -285,6 +318,10 @@ void commit_close(struct commit *commit);
 
 /* ---- shared between the files of this folder ---- */
 
+/* Complete the manifest, and encode it and .metadata. */
+enum sidestep_status commit_encode_records(struct commit_contents *contents,
+                                           struct buffer *metadata, struct buffer *manifest,
+                                           struct sidestep_error *err);
 /* Does ${name} in the parent lead to the directory that ${commit} holds? False also if storage does
  * not answer. */
 bool commit_owns_name(const struct commit *commit, const char *name);

@@ -34,7 +34,7 @@ enum sidestep_status commit_marker_create(struct commit *commit, struct sidestep
 {
     char name[FILE_NAME_BYTES];
 
-    assert(commit->rank == 0 && commit->dir != NULL && commit->files.marker == NULL);
+    assert(commit_is_coordinator(commit) && commit->dir != NULL && commit->files.marker == NULL);
     file_name_format(FILE_NAME_PENDING, commit->save_id, 0, 0, name);
     enum sidestep_status status =
         lock_file_create(commit, commit->dir, name, LOCK_FILE_NEW, &commit->files.marker, err);
@@ -47,7 +47,7 @@ enum sidestep_status commit_marker_adopt(struct commit *commit, struct sidestep_
 {
     char name[FILE_NAME_BYTES];
 
-    assert(commit->rank == 0 && commit->dir != NULL && commit->files.marker == NULL);
+    assert(commit_is_coordinator(commit) && commit->dir != NULL && commit->files.marker == NULL);
     file_name_format(FILE_NAME_PENDING, commit->save_id, 0, 0, name);
     enum sidestep_status status =
         lock_file_create(commit, commit->dir, name, LOCK_FILE_SHARED, &commit->files.marker, err);

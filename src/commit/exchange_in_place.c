@@ -191,7 +191,7 @@ enum sidestep_status commit_exchange_metadata(struct commit *commit, struct side
     bool was_exchanged = true;
     char tmp[FILE_NAME_BYTES];
 
-    assert(commit->rank == 0 && commit->files.in_place && commit->dir != NULL);
+    assert(commit_is_coordinator(commit) && commit->files.in_place && commit->dir != NULL);
     file_name_format(FILE_NAME_METADATA_TMP, commit->save_id, 0, 0, tmp);
     TRY(lock_exchange(commit, &turn, err));
     enum sidestep_status status = compare_and_rename(commit, tmp, &old, &was_exchanged, err);

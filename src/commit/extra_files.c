@@ -161,7 +161,7 @@ static enum sidestep_status place(struct commit *commit, const struct extra_file
 enum sidestep_status extra_files_place(struct commit *commit, struct commit_contents *contents,
                                        struct sidestep_error *err)
 {
-    assert(!commit->files.in_place && commit->rank == 0);
+    assert(!commit->files.in_place && commit_is_coordinator(commit));
     for (size_t i = 0; i < contents->manifest.extra_count; i++) {
         const struct extra_file *file = &contents->manifest.extras[i];
         OWNED_DIR *owned = NULL;

@@ -58,7 +58,7 @@ enum sidestep_status files_vote_yes(struct commit *commit, struct sidestep_error
     enum sidestep_status status = store_file_create(commit->dir, name, 0, &file, &why);
     if (status == SIDESTEP_OK)
         return SIDESTEP_OK;
-    if (commit->rank == 0) /* it counts the votes, and has not counted its own */
+    if (commit_is_coordinator(commit)) /* it counts the votes, and has not counted its own */
         return error_copy(err, &why);
     /* I5: whatever the error, the name may exist (I7), and rank 0 may have counted it, and even
      * removed it. So it cannot be taken back: rank 0 decides. If the vote was not created, and
@@ -114,7 +114,7 @@ static bool tally_name(void *context, const char *name)
         !tally->voted[parsed.rank]) {
         tally->voted[parsed.rank] = 1;
         tally->yes_count++;
-        assert(tally->yes_count <= tally->commit->world_size);
+        assert(tally->yes_count <= commit_voter_count(tally->commit));
     } else if (parsed.kind == FILE_NAME_FAILED &&
                (tally->failed_rank < 0 || parsed.rank < tally->failed_rank)) {
         tally->failed_rank = parsed.rank;

@@ -68,7 +68,7 @@ static enum sidestep_status report_missing(struct commit *commit, const char *pa
         status =
             FAIL(err, SIDESTEP_ENOTFOUND,
                  "'%s' is not a directory, so nothing can lie below it; choose another path", path);
-    else if (commit->rank == 0)
+    else if (commit_is_coordinator(commit))
         status =
             FAIL(err, SIDESTEP_ENOTFOUND, "the directory '%s' does not exist; make it first", path);
     else
@@ -132,6 +132,8 @@ enum sidestep_status files_look(struct commit *commit, struct sidestep_error *er
     TRY(status);
     if (stat.kind == STORE_FILE)
         return FAIL(err, SIDESTEP_EEXISTS, "'%s' is a file", commit->path);
+    if (commit->group.count != 0) /* only the swap form makes parts */
+        return FAIL(err, SIDESTEP_EEXISTS, "'%s' is there already", commit->path);
     status = store_dir_open(commit->store, NULL, commit->path, &commit->dir, err);
     if (status == SIDESTEP_ENOTFOUND)
         return FAIL(err, SIDESTEP_EEXISTS, "'%s' is there, but is not a directory", commit->path);

@@ -73,10 +73,6 @@ enum commit_outcome commit_judge_identity(const struct commit *commit, uint64_t 
 /* unknown_outcome.c: ${outcome}, or ABORTED with rank 0's reason if that has appeared meanwhile. */
 enum commit_outcome commit_explain(struct commit *commit, enum commit_outcome outcome,
                                    struct sidestep_error *err);
-/* records.c: complete the manifest, and encode it and .metadata. */
-enum sidestep_status commit_encode_records(struct commit_contents *contents,
-                                           struct buffer *metadata, struct buffer *manifest,
-                                           struct sidestep_error *err);
 /* Check that NAME is not a name of sidestep's own files. */
 enum sidestep_status commit_check_name(const struct commit *commit, struct sidestep_error *err);
 

@@ -15,7 +15,7 @@ enum sidestep_status commit_check_guard(struct commit *commit, struct sidestep_e
 {
     const struct commit_guard *guard = commit->request.guard;
 
-    assert(commit->rank == 0);
+    assert(commit_is_coordinator(commit));
     TRY(commit_check_cancelled(commit, err));
     return guard != NULL ? guard->check(guard->context, commit, err) : SIDESTEP_OK;
 }

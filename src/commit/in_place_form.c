@@ -17,7 +17,7 @@ static void undo_begin(struct commit *commit)
 {
     char name[FILE_NAME_BYTES];
 
-    assert(commit->rank == 0);
+    assert(commit_is_coordinator(commit));
     if (commit->files.marker == NULL)
         return;
     file_name_format(FILE_NAME_PENDING, commit->save_id, 0, 0, name);
@@ -28,7 +28,11 @@ static enum sidestep_status begin(struct commit *commit, struct sidestep_error *
 {
     assert(commit->files.in_place && commit->dir != NULL);
     /* Sweep before the marker exists, so that the sweep does not take it for a leftover. */
-    sweep_in_place(commit->parent, commit->dir);
+    if (sweep_in_place(commit->parent, commit->dir))
+        return FAIL(err, SIDESTEP_EEXISTS,
+                    "'%s' is a part of a checkpoint, and parts are not replaced; save to another "
+                    "path, or delete it first",
+                    commit->path);
     if (commit->request.run_id[0] == '\0')
         sweep_one_off(commit->store, commit->parent, commit->name);
     enum sidestep_status status = store_dir_stat(commit->dir, &commit->dir_identity, err);
@@ -45,7 +49,7 @@ static enum sidestep_status try_join(struct commit *commit, struct sidestep_erro
     char name[FILE_NAME_BYTES];
     struct store_stat stat;
 
-    assert(commit->rank != 0 && commit->dir == NULL);
+    assert(!commit_is_coordinator(commit) && commit->dir == NULL);
     TRY(store_dir_open(commit->store, NULL, commit->path, &commit->dir, err));
     file_name_format(FILE_NAME_PENDING, commit->save_id, 0, 0, name);
     return store_stat(commit->dir, name, &stat, err);
@@ -84,7 +88,7 @@ static void retract(struct commit *commit)
 {
     char name[FILE_NAME_BYTES], part[FILE_NAME_BYTES], final[FILE_NAME_BYTES];
 
-    assert(commit->rank != 0); /* rank 0 sweeps */
+    assert(!commit_is_coordinator(commit)); /* rank 0 sweeps */
     if (commit->dir == NULL)
         return;
     for (uint32_t shard = 0; shard < commit->shards; shard++) {
@@ -146,7 +150,7 @@ static enum sidestep_status publish_and_commit(struct commit *commit,
 
 static void abort_save(struct commit *commit, const struct sidestep_error *why)
 {
-    assert(commit->rank == 0);
+    assert(commit_is_coordinator(commit));
     store_dir_close(TAKE(commit->files.spare));
     files_write_outcome(commit, commit->dir, why);
     sweep_save_files(commit->dir, commit->save_id);
@@ -166,7 +170,7 @@ static void remove_outcome(struct commit *commit)
 
 static enum commit_outcome poll_outcome(struct commit *commit, struct sidestep_error *err)
 {
-    assert(commit->rank != 0);
+    assert(!commit_is_coordinator(commit));
     if (check_aborted(commit, err) != SIDESTEP_OK)
         return COMMIT_ABORTED;
     return commit_explain(commit, files_learn(commit, commit->dir, err), err);

@@ -16,7 +16,7 @@ void files_write_outcome(struct commit *commit, struct store_dir *dir,
 {
     char name[FILE_NAME_BYTES];
 
-    assert(commit->rank == 0);
+    assert(commit_is_coordinator(commit));
     file_name_format(FILE_NAME_OUTCOME, commit->save_id, 0, 0, name);
     (void)files_write_reason(commit, dir, name, why);
 }
@@ -42,7 +42,7 @@ void files_unlink_outcome(const struct commit *commit, struct store_dir *dir)
 {
     char name[FILE_NAME_BYTES];
 
-    assert(commit->rank == 0);
+    assert(commit_is_coordinator(commit));
     if (dir == NULL)
         return;
     file_name_format(FILE_NAME_OUTCOME, commit->save_id, 0, 0, name);
@@ -65,6 +65,17 @@ static bool is_of_this_save(const struct commit *commit, struct store_dir *dir)
            dcp_metadata_end_has_save_id(end, length, commit->save_id);
 }
 
+/* The manifest of a part takes the place of .metadata. It is durable before the directory gets its
+ * name, so ${dir} is NAME here. */
+static bool is_part_of_save(const struct commit *commit, struct store_dir *dir)
+{
+    char name[FILE_NAME_BYTES];
+    struct store_stat stat;
+
+    file_name_format(FILE_NAME_MANIFEST, commit->save_id, 0, 0, name);
+    return commit->group.count != 0 && store_stat(dir, name, &stat, NULL) == SIDESTEP_OK;
+}
+
 enum commit_outcome files_learn(struct commit *commit, struct store_dir *dir,
                                 struct sidestep_error *err)
 {
@@ -73,7 +84,7 @@ enum commit_outcome files_learn(struct commit *commit, struct store_dir *dir,
     /* Check the marker first. When it is gone, .metadata is durable (I4). */
     if (commit_has_marker(commit, dir))
         return COMMIT_UNDECIDED;
-    if (is_of_this_save(commit, dir))
+    if (is_part_of_save(commit, dir) || is_of_this_save(commit, dir))
         return COMMIT_COMMITTED;
     if (commit_read_identity(dir, &identity, NULL) != SIDESTEP_OK)
         return COMMIT_UNDECIDED; /* storage does not answer: ask again */

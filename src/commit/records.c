@@ -35,6 +35,11 @@ enum sidestep_status files_write_records(struct commit *commit, struct commit_co
 {
     OWNED_BUFFER metadata = {0}, manifest = {0};
 
+    if (commit->group.count != 0) { /* the footers have what .metadata would say */
+        TRY(manifest_encode(&contents->manifest, &manifest, err));
+        return small_file_write_record(commit->dir, FILE_NAME_MANIFEST, commit->save_id, &manifest,
+                                       err);
+    }
     TRY(write_index(commit, contents, err));
     TRY(commit_encode_records(contents, &metadata, &manifest, err));
     TRY(small_file_write_record(commit->dir, FILE_NAME_MANIFEST, commit->save_id, &manifest, err));
@@ -52,10 +57,11 @@ static void unlink_votes(void *context)
 {
     struct votes *votes = context;
     char name[FILE_NAME_BYTES];
-    uint32_t rank;
+    uint32_t i;
 
-    while ((rank = atomic_fetch_add(&votes->next, 1)) < votes->commit->world_size) {
-        file_name_format(FILE_NAME_VOTE, votes->commit->save_id, rank, 0, name);
+    while ((i = atomic_fetch_add(&votes->next, 1)) < commit_voter_count(votes->commit)) {
+        file_name_format(FILE_NAME_VOTE, votes->commit->save_id, commit_voter(votes->commit, i), 0,
+                         name);
         (void)store_unlink(votes->commit->dir, name, NULL);
     }
 }
@@ -63,9 +69,9 @@ static void unlink_votes(void *context)
 void files_unlink_votes(struct commit *commit)
 {
     struct votes votes = {.commit = commit};
-    struct workers *workers = many_ranks_workers(commit->world_size);
+    struct workers *workers = many_ranks_workers(commit_voter_count(commit));
 
-    assert(commit->rank == 0);
+    assert(commit_is_coordinator(commit));
     many_ranks_run(workers, unlink_votes, &votes);
     workers_free(&workers);
 }
@@ -74,7 +80,7 @@ void files_remove_marker(struct commit *commit)
 {
     char name[FILE_NAME_BYTES];
 
-    assert(commit->rank == 0 && commit->files.marker != NULL);
+    assert(commit_is_coordinator(commit) && commit->files.marker != NULL);
     file_name_format(FILE_NAME_PENDING, commit->save_id, 0, 0, name);
     (void)store_unlink(commit->dir, name, NULL);
     store_file_discard(TAKE(commit->files.marker));

@@ -112,6 +112,27 @@ static enum sidestep_status add_stored(struct referenced_files *referenced)
     return SIDESTEP_OK;
 }
 
+bool referenced_files_find_part(struct store_dir *dir, struct arena *arena,
+                                struct manifest *manifest)
+{
+    OWNED_NAMES struct name_list names = {0};
+    size_t found = 0;
+
+    if (name_list_read(dir, &names, NULL) != SIDESTEP_OK)
+        return false;
+    for (size_t i = 0; i < names.count; i++) {
+        OWNED_BUFFER read = {0};
+        struct manifest one;
+        if (strcmp(names.names[i], FILE_NAME_METADATA) == 0)
+            return false;
+        if (!read_manifest(dir, names.names[i], arena, &one, &read) || one.part.rank_count == 0)
+            continue;
+        *manifest = one;
+        found++;
+    }
+    return found == 1;
+}
+
 bool referenced_files_has_metadata(struct store *store, struct store_dir *parent, const char *name)
 {
     OWNED_DIR *dir = NULL;
@@ -152,12 +173,22 @@ enum sidestep_status referenced_files_read(struct store_dir *dir, const char *na
     return add_stored(out);
 }
 
+enum sidestep_status referenced_files_read_any(struct store_dir *dir, struct referenced_files *out)
+{
+    enum sidestep_status status = referenced_files_read(dir, FILE_NAME_METADATA, out);
+    struct manifest manifest;
+
+    if (status != SIDESTEP_ENOTFOUND || !referenced_files_find_part(dir, &out->arena, &manifest))
+        return status;
+    return add_listed(out, &manifest);
+}
+
 bool referenced_files_was_replaced(struct store_dir *parent, const char *name, const char *save_id)
 {
     OWNED_REFERENCED_FILES now = {0};
     OWNED_DIR *dir = NULL;
 
     return store_dir_open(parent->store, parent, name, &dir, NULL) == SIDESTEP_OK &&
-           referenced_files_read(dir, FILE_NAME_METADATA, &now) == SIDESTEP_OK &&
+           referenced_files_read_any(dir, &now) == SIDESTEP_OK &&
            (now.save_id == NULL || strcmp(now.save_id, save_id) != 0);
 }

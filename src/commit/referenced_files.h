@@ -36,9 +36,16 @@ bool referenced_files_find_manifest(struct store_dir *dir, const uint8_t sha256[
  * does not matter. */
 bool referenced_files_has_metadata(struct store *store, struct store_dir *parent, const char *name);
 
+/* Is ${dir} a part of a checkpoint: no .metadata, and the manifest of a part? */
+bool referenced_files_find_part(struct store_dir *dir, struct arena *arena,
+                                struct manifest *manifest);
+
 /* Read ${name}, a present or former .metadata in ${dir}. Release ${*out} also after a failure. */
 enum sidestep_status referenced_files_read(struct store_dir *dir, const char *name,
                                            struct referenced_files *out);
+/* The same of .metadata, or, if ${dir} is a part, of its manifest, which takes the place of
+ * .metadata. */
+enum sidestep_status referenced_files_read_any(struct store_dir *dir, struct referenced_files *out);
 
 /* The same for the content of a .metadata in ${dir}. */
 enum sidestep_status referenced_files_parse(struct store_dir *dir, const struct buffer *bytes,

@@ -20,7 +20,8 @@
 static enum sidestep_status open_saving(struct commit *commit, const char *name,
                                         struct sidestep_error *err)
 {
-    assert(commit->rank == 0 && commit->dir == NULL && commit->files.marker == NULL); /* I3 */
+    assert(commit_is_coordinator(commit) && commit->dir == NULL &&
+           commit->files.marker == NULL); /* I3 */
     TRY(store_dir_open(commit->store, commit->parent, name, &commit->dir, err));
     TRY(store_dir_stat(commit->dir, &commit->dir_identity, err));
     TRY(commit_marker_create(commit, err));
@@ -79,7 +80,7 @@ static void undo_begin(struct commit *commit)
 {
     char name[FILE_NAME_BYTES];
 
-    assert(commit->rank == 0 && (commit->files.marker == NULL || commit->dir != NULL));
+    assert(commit_is_coordinator(commit) && (commit->files.marker == NULL || commit->dir != NULL));
     if (commit->files.marker != NULL) {
         file_name_format(FILE_NAME_PENDING, commit->save_id, 0, 0, name);
         (void)store_unlink(commit->dir, name, NULL);
@@ -108,7 +109,7 @@ static enum sidestep_status try_join(struct commit *commit, struct sidestep_erro
 {
     char name[FILE_NAME_BYTES];
 
-    assert(commit->rank != 0 && commit->dir == NULL);
+    assert(!commit_is_coordinator(commit) && commit->dir == NULL);
     file_name_format(FILE_NAME_SAVING, commit->save_id, 0, 0, name);
     return store_dir_open(commit->store, commit->parent, name, &commit->dir, err);
 }
@@ -144,8 +145,10 @@ static enum sidestep_status publish_in_saving(struct commit *commit,
         TRY(store_dir_sync(commit->dir, err));
         TRY(extra_files_place(commit, contents, err));
     }
-    file_name_format(FILE_NAME_METADATA_TMP, commit->save_id, 0, 0, tmp);
-    TRY(store_rename(commit->dir, tmp, commit->dir, FILE_NAME_METADATA, STORE_REPLACE, err));
+    if (commit->group.count == 0) {
+        file_name_format(FILE_NAME_METADATA_TMP, commit->save_id, 0, 0, tmp);
+        TRY(store_rename(commit->dir, tmp, commit->dir, FILE_NAME_METADATA, STORE_REPLACE, err));
+    }
     TRY(store_dir_sync(commit->dir, err));
     return store_dir_sync(commit->parent, err);
 }
@@ -176,12 +179,12 @@ static enum sidestep_status publish_and_commit(struct commit *commit,
     TRY(publish_in_saving(commit, contents, err));
     TRY(commit_check_guard(commit, err));
     file_name_format(FILE_NAME_SAVING, commit->save_id, 0, 0, saving);
-    assert(commit->rank == 0 && !commit->files.in_place); /* I3 */
+    assert(commit_is_coordinator(commit) && !commit->files.in_place); /* I3 */
     /* rename(2) replaces at most an empty directory. */
     enum sidestep_status status =
         store_rename_new(commit->parent, saving, commit->parent, commit->name, err);
     if (status != SIDESTEP_OK && !commit_owns_name(commit, commit->name)) { /* I7 */
-        if (status == SIDESTEP_EEXISTS)
+        if (status == SIDESTEP_EEXISTS && commit->group.count == 0)
             return files_finish_in_name(commit, contents, outcome, err);
         return explain_rename(commit, saving, status, outcome, err);
     }
@@ -194,7 +197,7 @@ static void abort_save(struct commit *commit, const struct sidestep_error *why)
 {
     char saving[FILE_NAME_BYTES], trash[FILE_NAME_BYTES];
 
-    assert(commit->rank == 0);
+    assert(commit_is_coordinator(commit));
     store_dir_close(TAKE(commit->files.spare));
     file_name_format(FILE_NAME_SAVING, commit->save_id, 0, 0, saving);
     file_name_format(FILE_NAME_TRASH, commit->save_id, 0, 0, trash);
@@ -244,7 +247,8 @@ static enum sidestep_status open_name(struct commit *commit, struct store_dir **
  * Whoever removes a save unlinks .metadata before the marker, so this is proof (I4). */
 static bool is_committed_elsewhere(struct commit *commit)
 {
-    return commit->dir != NULL && files_learn(commit, commit->dir, NULL) == COMMIT_COMMITTED;
+    return commit->dir != NULL && commit->group.count == 0 &&
+           files_learn(commit, commit->dir, NULL) == COMMIT_COMMITTED;
 }
 
 /* Use the directory that this rank holds, if it is NAME or committed. The path may lead elsewhere
@@ -267,7 +271,7 @@ static enum commit_outcome poll_outcome(struct commit *commit, struct sidestep_e
 {
     char saving[FILE_NAME_BYTES];
 
-    assert(commit->rank != 0);
+    assert(!commit_is_coordinator(commit));
     if (check_aborted(commit, err) != SIDESTEP_OK)
         return COMMIT_ABORTED;
     file_name_format(FILE_NAME_SAVING, commit->save_id, 0, 0, saving);

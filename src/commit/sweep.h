@@ -42,8 +42,8 @@ enum sidestep_status sweep_parent(struct sweep *sweep, struct sidestep_error *er
 void sweep_one_off(struct store *store, struct store_dir *parent, const char *target);
 
 /* Sweep ${dir}, a checkpoint directory in ${parent}: files of in-place saves whose owner is dead,
- * and what an interrupted clean-up left. */
-void sweep_in_place(struct store_dir *parent, struct store_dir *dir);
+ * and what an interrupted clean-up left. True: it is a part of a checkpoint (commit.h). */
+bool sweep_in_place(struct store_dir *parent, struct store_dir *dir);
 /* The same in every directory of the parent, as ${sweep} says. Fails only if the parent cannot be
  * listed. */
 enum sidestep_status sweep_child_dirs(struct sweep *sweep, struct sidestep_error *err);

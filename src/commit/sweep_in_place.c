@@ -252,6 +252,7 @@ struct swept_dir {
     bool *ended;                 /* per name: it belongs to a save that can no longer commit */
     bool is_network;             /* a marker may exist that is not visible here */
     bool has_metadata, can_read;
+    bool is_part; /* the manifest of a part takes the place of .metadata */
     struct referenced_files current;
     bool is_durable;
 };
@@ -308,10 +309,26 @@ static bool find_ended(struct swept_dir *swept)
     return any;
 }
 
+static bool may_be_part(const struct name_list *names)
+{
+    bool has_manifest = false;
+
+    for (size_t i = 0; i < names->count; i++) {
+        if (strcmp(names->names[i], FILE_NAME_METADATA) == 0)
+            return false;
+        has_manifest |= file_name_parse(names->names[i]).kind == FILE_NAME_MANIFEST;
+    }
+    return has_manifest;
+}
+
 static bool read_current(struct swept_dir *swept)
 {
+    bool may = may_be_part(&swept->names);
     enum sidestep_status status =
-        referenced_files_read(swept->dir, FILE_NAME_METADATA, &swept->current);
+        may ? referenced_files_read_any(swept->dir, &swept->current)
+            : referenced_files_read(swept->dir, FILE_NAME_METADATA, &swept->current);
+
+    swept->is_part = may && status == SIDESTEP_OK;
 
     swept->has_metadata = status != SIDESTEP_ENOTFOUND;
     swept->can_read = status == SIDESTEP_OK;
@@ -449,7 +466,8 @@ static void sweep_lock(struct swept_dir *swept)
         (void)is_unlinked(&swept->remover, FILE_NAME_COMMIT_LOCK);
 }
 
-static void sweep_dir(struct store_dir *parent, struct store_dir *dir, struct sweep *sweep,
+/* True: it is a part of a checkpoint. */
+static bool sweep_dir(struct store_dir *parent, struct store_dir *dir, struct sweep *sweep,
                       const char *child)
 {
     struct swept_dir swept = {
@@ -471,11 +489,12 @@ static void sweep_dir(struct store_dir *parent, struct store_dir *dir, struct sw
     hash_table_release(&swept.remover.reported);
     referenced_files_release(&swept.current);
     name_list_release(&swept.names);
+    return swept.is_part;
 }
 
-void sweep_in_place(struct store_dir *parent, struct store_dir *dir)
+bool sweep_in_place(struct store_dir *parent, struct store_dir *dir)
 {
-    sweep_dir(parent, dir, NULL, NULL);
+    return sweep_dir(parent, dir, NULL, NULL);
 }
 
 /* Sweep one directory. One that cannot be opened is reported, because it may hold leftovers, except
@@ -487,7 +506,7 @@ static void sweep_child(struct sweep *sweep, const char *name)
     enum sidestep_status status = store_dir_open(sweep->store, sweep->parent, name, &dir, &why);
 
     if (status == SIDESTEP_OK)
-        sweep_dir(sweep->parent, dir, sweep, name);
+        (void)sweep_dir(sweep->parent, dir, sweep, name);
     else if (status != SIDESTEP_ENOTFOUND && sweep->kept != NULL && strcmp(name, "lost+found") != 0)
         sweep->kept(sweep->context, name, why.message);
 }

@@ -30,10 +30,12 @@
 #include "engine/event_log.h"
 #include "engine/events.h"
 #include "engine/sight.h"
+#include "engine/sight_groups.h"
 #include "engine/throttle.h"
 #include "snapshot/snapshot.h"
 #include "store/store.h"
 
+struct load_bring;
 struct saver; /* save/saver.h */
 
 struct sidestep_engine {
@@ -58,6 +60,7 @@ struct sidestep_engine {
     /* Touched only by the thread that calls collective functions, and, while a save is being
      * written, read by its runner. */
     struct devices devices;
+    const struct load_bring *bring; /* load/load.h: where files have to be brought; NULL: nowhere */
     struct saver *saver;            /* what saves keep from one to the next */
     struct sidestep_series *series; /* list of the open series */
 };

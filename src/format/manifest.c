@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "comm/comm.h"
 #include "format/file_name.h"
 #include "format/json_write.h"
 #include "format/manifest_layout.h"
@@ -120,6 +121,60 @@ static enum sidestep_status check_naming(const char *template, enum sidestep_sta
     return SIDESTEP_OK;
 }
 
+/* A part has the files of its ranks, and no .metadata. Readers that do not know parts refuse it. */
+static enum sidestep_status check_part(const struct manifest *manifest, enum sidestep_status status,
+                                       struct sidestep_error *err)
+{
+    const struct manifest_part *part = &manifest->part;
+    bool is_part = part->rank_count != 0;
+
+    if (is_part != ((manifest->required_features & MANIFEST_REQUIRED_PART) != 0) ||
+        (is_part && (manifest->metadata_bytes != 0 || manifest->index.bytes != 0 ||
+                     manifest->run_id[0] == '\0' || manifest->step < 0 || part->parts < 2)))
+        return FAIL(err, status, "it is a part in some fields, and not in others");
+    for (uint32_t i = 0; i < part->rank_count; i++)
+        if (part->ranks[i] >= manifest->world_size ||
+            (i > 0 && part->ranks[i] <= part->ranks[i - 1]))
+            return FAIL(err, status, "part: rank %u of %u", part->ranks[i], manifest->world_size);
+    for (size_t i = 0; is_part && i < manifest->file_count; i++) {
+        struct file_name name = file_name_parse(manifest->files[i].name);
+        if (name.kind != FILE_NAME_SHARD || !manifest_has_rank(manifest, name.rank))
+            return FAIL(err, status, "'%s' is not of a rank of the part",
+                        display_name(manifest->files[i].name).text);
+    }
+    return SIDESTEP_OK;
+}
+
+static bool is_rank_of(const void *manifest, uint32_t rank)
+{
+    return manifest_has_rank(manifest, rank);
+}
+
+struct manifest_part_text manifest_part_text(const struct manifest *manifest)
+{
+    struct rank_list_text ranks = rank_list_format(is_rank_of, manifest, manifest->world_size);
+    struct manifest_part_text out;
+
+    memcpy(out.text, ranks.text, sizeof(out.text));
+    return out;
+}
+
+bool manifest_has_rank(const struct manifest *manifest, uint32_t rank)
+{
+    size_t begin = 0, end = manifest->part.rank_count;
+
+    if (end == 0)
+        return rank < manifest->world_size;
+    while (end - begin > 1) {
+        size_t middle = begin + (end - begin) / 2;
+        if (manifest->part.ranks[middle] <= rank)
+            begin = middle;
+        else
+            end = middle;
+    }
+    return manifest->part.ranks[begin] == rank;
+}
+
 enum sidestep_status manifest_check(const struct manifest *manifest, enum sidestep_status status,
                                     struct sidestep_error *err)
 {
@@ -143,7 +198,8 @@ enum sidestep_status manifest_check(const struct manifest *manifest, enum sidest
         return FAIL(err, status,
                     "index has %" PRIu64 " bytes, and %" PRIu64 " of them are its table",
                     index->bytes, index->table_bytes);
-    return check_files(manifest, status, err);
+    TRY(check_files(manifest, status, err));
+    return check_part(manifest, status, err);
 }
 
 static void put_hex(const uint8_t *bytes, size_t length, struct buffer *out)
@@ -174,6 +230,18 @@ static void put_index(const struct manifest_index *index, struct buffer *out)
     buffer_put_text(out, "\"}");
 }
 
+/* The first and the last rank of each run of ranks. */
+static void put_part(const struct manifest_part *part, struct buffer *out)
+{
+    buffer_printf(out, ",\"parts\":%u,\"part\":[", part->parts);
+    for (uint32_t i = 0, end; i < part->rank_count; i = end) {
+        for (end = i + 1; end < part->rank_count && part->ranks[end] == part->ranks[end - 1] + 1;)
+            end++;
+        buffer_printf(out, "%s%u,%u", i != 0 ? "," : "", part->ranks[i], part->ranks[end - 1]);
+    }
+    buffer_put_u8(out, ']');
+}
+
 static void put_head(const struct manifest *manifest, struct buffer *out)
 {
     buffer_printf(out,
@@ -200,6 +268,8 @@ static void put_head(const struct manifest *manifest, struct buffer *out)
     buffer_put_text(out, "\"}");
     if (manifest->index.bytes != 0)
         put_index(&manifest->index, out);
+    if (manifest->part.rank_count != 0)
+        put_part(&manifest->part, out);
 }
 
 /* manifest_check() made sure that no string needs an escape. */

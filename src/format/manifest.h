@@ -17,6 +17,7 @@
 #define MANIFEST_MAX_BYTES ((size_t)256 << 20)
 #define MANIFEST_MAX_FILES ((size_t)1 << 22)
 #define MANIFEST_VERSION 1
+#define MANIFEST_REQUIRED_PART 1u /* it is a part */
 
 struct manifest_file {
     const char *name;
@@ -33,6 +34,13 @@ struct manifest_index {
     uint8_t table_sha256[HASH_SHA256_BYTES];
 };
 
+/* Of a part of a checkpoint (docs/FORMAT.md): its ranks see a directory that others do not see. */
+struct manifest_part {
+    const uint32_t *ranks; /* ascending, below the world's size */
+    uint32_t rank_count;   /* 0: it is no part */
+    uint32_t parts;        /* of the whole */
+};
+
 struct manifest {
     char save_id[SAVE_ID_HEX];
     char run_id[SAVE_ID_HEX]; /* of a series; "": none */
@@ -47,11 +55,20 @@ struct manifest {
     uint64_t metadata_bytes; /* of .metadata */
     uint8_t metadata_sha256[HASH_SHA256_BYTES];
     struct manifest_index index;
+    struct manifest_part part;
     size_t file_count;
     struct manifest_file *files;
     size_t extra_count;
     struct extra_file *extras; /* without ->first_rank */
 };
+
+/* The ranks of a part, as people write them: "0-7". A long list ends with how many are left out. */
+struct manifest_part_text {
+    char text[96];
+};
+struct manifest_part_text manifest_part_text(const struct manifest *manifest);
+/* Are files of ${rank} among those of the manifest? */
+bool manifest_has_rank(const struct manifest *manifest, uint32_t rank);
 
 /* Append the text.  EINVAL: manifest_decode() would refuse it.  A saved_at outside the years 1970
  * to 9999 is clamped, because a wrong clock must not fail a save. */

@@ -12,7 +12,7 @@
 #define MANIFEST_HASH_LINE_BYTES (sizeof(MANIFEST_HASH_PREFIX) - 1 + 2 * HASH_SHA256_BYTES + 1)
 #define MANIFEST_MAX_INTEGER ((uint64_t)INT64_MAX) /* JSON libraries read these exactly */
 #define MANIFEST_MAX_TIME DISPLAY_MAX_TIME
-#define MANIFEST_KNOWN_REQUIRED 0u
+#define MANIFEST_KNOWN_REQUIRED MANIFEST_REQUIRED_PART
 
 /* EUNSUPPORTED: a required feature is unknown, so nothing else may be read. */
 enum sidestep_status manifest_check_features(const struct manifest *manifest,

@@ -213,6 +213,41 @@ static enum sidestep_status read_index(struct json_reader *j, struct manifest_in
     return read_members(j, "index", members, ARRAY_LENGTH(members), ARRAY_LENGTH(members), err);
 }
 
+/* Add the ranks of a run. */
+static enum sidestep_status add_ranks(struct json_reader *j, uint32_t **ranks, size_t *capacity,
+                                      uint32_t *count, struct sidestep_error *err)
+{
+    int64_t first, last;
+    bool more = false;
+
+    TRY(get_integer(j, "part", SIDESTEP_MAX_RANKS - 1, &first, err));
+    if (!json_reader_next(j, ']', &more))
+        return FAIL_FORMAT(err, "\"part\" has an odd number of ranks");
+    TRY(get_integer(j, "part", SIDESTEP_MAX_RANKS - 1, &last, err));
+    if (last < first || (*count != 0 && first <= (*ranks)[*count - 1]))
+        return FAIL_FORMAT(err, "\"part\" has the ranks %lld to %lld", (long long)first,
+                           (long long)last);
+    for (int64_t rank = first; rank <= last; rank++) {
+        TRY_GROW(*ranks, *capacity, *count, err);
+        (*ranks)[(*count)++] = (uint32_t)rank;
+    }
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status read_part(struct json_reader *j, struct arena *arena,
+                                      struct manifest_part *out, struct sidestep_error *err)
+{
+    OWNED uint32_t *ranks = NULL;
+    size_t capacity = 0;
+
+    json_reader_enter(j, '[');
+    for (bool first = true; json_reader_next(j, ']', &first);)
+        TRY(add_ranks(j, &ranks, &capacity, &out->rank_count, err));
+    TRY(check_value(j, "part", err));
+    out->ranks = arena_copy(arena, ranks, out->rank_count * sizeof(*ranks));
+    return out->ranks != NULL ? SIDESTEP_OK : FAIL_NOMEM(err, out->rank_count * sizeof(*ranks));
+}
+
 static enum sidestep_status read_file(struct json_reader *j, struct manifest_file *out,
                                       struct sidestep_error *err)
 {
@@ -312,14 +347,16 @@ enum root_key {
     OPTIONAL_FEATURES,
     METADATA,
     INDEX,
+    PARTS,
+    PART,
     FILES,
     EXTRA_FILES,
     ROOT_KEYS
 };
 static const char *const root_names[ROOT_KEYS] = {
-    "save_id",     "run_id",        "incarnation",       "step",     "naming", "world_size",
-    "saved_at",    "saved_at_unix", "optional_features", "metadata", "index",  "files",
-    "extra_files",
+    "save_id",  "run_id",        "incarnation",       "step",     "naming", "world_size",
+    "saved_at", "saved_at_unix", "optional_features", "metadata", "index",  "parts",
+    "part",     "files",         "extra_files",
 };
 
 static enum sidestep_status read_value(struct json_reader *j, enum root_key which, const char *key,
@@ -355,6 +392,12 @@ static enum sidestep_status read_value(struct json_reader *j, enum root_key whic
         return read_metadata(j, out, err);
     case INDEX:
         return read_index(j, &out->index, err);
+    case PARTS:
+        TRY(get_integer(j, key, SIDESTEP_MAX_RANKS, &number, err));
+        out->part.parts = (uint32_t)number;
+        return SIDESTEP_OK;
+    case PART:
+        return read_part(j, arena, &out->part, err);
     case FILES:
         return read_files(j, arena, out, err);
     case EXTRA_FILES:
@@ -368,7 +411,8 @@ static enum sidestep_status read_value(struct json_reader *j, enum root_key whic
 static enum sidestep_status decode(const char *text, size_t length, struct arena *arena,
                                    struct manifest *out, struct sidestep_error *err)
 {
-    uint32_t optional = UINT32_C(1) << NAMING | UINT32_C(1) << INDEX | UINT32_C(1) << EXTRA_FILES;
+    uint32_t optional = UINT32_C(1) << NAMING | UINT32_C(1) << INDEX | UINT32_C(1) << PARTS |
+                        UINT32_C(1) << PART | UINT32_C(1) << EXTRA_FILES;
     struct keys keys = {root_names, ROOT_KEYS, optional, 0};
     size_t json_length = 0;
     bool first = true;

@@ -22,7 +22,20 @@
 
 #include "engine/engine.h"
 
-/* Load ${path} on all ranks, the same save everywhere.  Collective.  ${flags}: STORE_DROP_CACHE. */
+struct load_plan;
+struct reader;
+
+/* Called on all ranks when each has planned, and before any opens a data file: brings the files
+ * that the plan needs. Collective, and all ranks get the same status. */
+struct load_bring {
+    enum sidestep_status (*all)(void *context, const struct reader *reader,
+                                const struct load_plan *plan, struct sidestep_error *err);
+    void *context;
+    const char *path; /* of the checkpoint, on this rank */
+};
+
+/* Load ${path} on all ranks, the same save everywhere.  Collective.  ${flags}:
+ * STORE_DROP_CACHE.  If that is where engine->bring brings files, it does. */
 enum sidestep_status load_path_all(struct sidestep_engine *engine, const char *path,
                                    struct sidestep_state_dict *state,
                                    const struct sidestep_load_options *options, uint32_t flags,

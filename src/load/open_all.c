@@ -19,6 +19,7 @@ struct open_call {
     uint32_t flags;
     struct reader_wanted wanted;
     struct sidestep_state_dict *state;
+    const struct load_bring *bring;
     struct reader **reader;
     struct load_plan *plan;
 };
@@ -110,21 +111,21 @@ static enum sidestep_status open_reader_all(struct open_call *o, struct announce
     return announced->is_listed != 0 ? SIDESTEP_OK : check_same_all(o, err);
 }
 
-/* Plan, open the files that this rank reads from, and compare the sizes of its share of the
- * others. */
-static enum sidestep_status plan_and_open(struct open_call *o, struct sidestep_error *err)
+/* Open the files that this rank reads from, and compare the sizes of its share of the others. */
+static enum sidestep_status open_files(struct open_call *o, struct sidestep_error *err)
 {
     uint64_t rank = (uint64_t)o->engine->comm.rank, size = (uint64_t)o->engine->comm.size;
     struct reader *r = *o->reader;
     const char *last = NULL; /* most items are in the file of the one before */
 
-    TRY(load_plan_build(&r->metadata, o->state, o->wanted.all_names, o->plan, err));
     for (size_t i = 0; i < o->plan->count; i++) {
         const struct metadata_storage *storage = o->plan->chunks[i].storage;
         if (storage->file != last)
             TRY(reader_admit(r, storage, err));
         last = storage->file;
     }
+    if ((o->flags & READER_SPREAD) != 0)
+        return SIDESTEP_OK;
     return reader_check_sizes(r, (size_t)(rank * r->file_count / size),
                               (size_t)((rank + 1) * r->file_count / size), err);
 }
@@ -133,7 +134,15 @@ static enum sidestep_status open_once_all(struct open_call *o, struct announceme
                                           struct sidestep_error *err)
 {
     TRY(open_reader_all(o, announced, err));
-    return comm_agree_all(&o->engine->comm, plan_and_open(o, err), err);
+    enum sidestep_status status =
+        load_plan_build(&(*o->reader)->metadata, o->state, o->wanted.all_names, o->plan, err);
+    if (o->bring != NULL) {
+        TRY(comm_agree_all(&o->engine->comm, status, err));
+        status = o->bring->all(o->bring->context, *o->reader, o->plan, err);
+    }
+    if (status == SIDESTEP_OK)
+        status = open_files(o, err);
+    return comm_agree_all(&o->engine->comm, status, err);
 }
 
 /* ---- what a failure means */
@@ -181,15 +190,17 @@ static enum sidestep_status judge_failure_all(struct open_call *o, enum sidestep
 }
 
 enum sidestep_status open_and_plan_all(struct sidestep_engine *engine, const char *path,
-                                       uint32_t flags, struct sidestep_state_dict *state,
-                                       bool all_names, struct reader **reader,
-                                       struct load_plan *plan, struct sidestep_error *err)
+                                       uint32_t flags, const struct load_bring *bring,
+                                       struct sidestep_state_dict *state, bool all_names,
+                                       struct reader **reader, struct load_plan *plan,
+                                       struct sidestep_error *err)
 {
     struct open_call o = {.engine = engine,
                           .path = path,
                           .flags = flags,
                           .wanted = {state, all_names},
                           .state = state,
+                          .bring = bring,
                           .reader = reader,
                           .plan = plan};
     enum sidestep_status status = SIDESTEP_OK;

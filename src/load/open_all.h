@@ -14,13 +14,16 @@
 
 #include "checkpoint/checkpoint.h"
 #include "engine/engine.h"
+#include "load/load.h"
 #include "plan/plan.h"
 
-/* Open ${path} and plan what this rank reads. All ranks see the same save. ${all_names}: the plan
- * lists unexpected names. After a failure there is no reader. Release the plan in any case. */
+/* Open ${path} and plan what this rank reads. All ranks see the same save. ${bring}: NULL:
+ * all files are there. ${all_names}: the plan lists unexpected names. After a failure there is no
+ * reader. Release the plan in any case. */
 enum sidestep_status open_and_plan_all(struct sidestep_engine *engine, const char *path,
-                                       uint32_t flags, struct sidestep_state_dict *state,
-                                       bool all_names, struct reader **reader,
-                                       struct load_plan *plan, struct sidestep_error *err);
+                                       uint32_t flags, const struct load_bring *bring,
+                                       struct sidestep_state_dict *state, bool all_names,
+                                       struct reader **reader, struct load_plan *plan,
+                                       struct sidestep_error *err);
 
 #endif

@@ -16,12 +16,11 @@ static enum sidestep_status make_dir(struct store_dir *at, const char *name,
     return status == SIDESTEP_EEXISTS ? SIDESTEP_OK : status;
 }
 
-/* Open the root, and make it if it is missing. */
-static enum sidestep_status open_root(struct lease *lease, const char *root,
-                                      struct sidestep_error *err)
+enum sidestep_status lease_open_root(struct store *store, const char *root, struct store_dir **dir,
+                                     struct sidestep_error *err)
 {
-    struct commit path = {.store = lease->store};
-    enum sidestep_status status = store_dir_open(lease->store, NULL, root, &lease->root, err);
+    struct commit path = {.store = store};
+    enum sidestep_status status = store_dir_open(store, NULL, root, dir, err);
 
     if (status != SIDESTEP_ENOTFOUND)
         return status;
@@ -30,7 +29,7 @@ static enum sidestep_status open_root(struct lease *lease, const char *root,
         status = make_dir(path.parent, path.name, err);
     commit_close(&path);
     TRY(status);
-    return store_dir_open(lease->store, NULL, root, &lease->root, err);
+    return store_dir_open(store, NULL, root, dir, err);
 }
 
 enum sidestep_status lease_read(struct store_dir *dir, char run_id[SAVE_ID_HEX],
@@ -47,7 +46,7 @@ enum sidestep_status lease_read(struct store_dir *dir, char run_id[SAVE_ID_HEX],
 static enum sidestep_status acquire(struct lease *lease, const char *root, bool starts_run,
                                     struct sidestep_error *err)
 {
-    TRY(open_root(lease, root, err));
+    TRY(lease_open_root(lease->store, root, &lease->root, err));
     if (starts_run)
         TRY(storage_check_network(lease->root, false, err));
     TRY(make_dir(lease->root, FILE_NAME_SERIES_DIR, err));

@@ -33,6 +33,9 @@ struct lease {
     char keeps[LEASE_KEEPS_BYTES]; /* for the state: see lease_acquire() */
 };
 
+/* Open ${root}, and make it if it is missing. */
+enum sidestep_status lease_open_root(struct store *store, const char *root, struct store_dir **dir,
+                                     struct sidestep_error *err);
 /* Make ${root} if it is missing, take the lock if the storage has locks, and start a new
  * incarnation durably. It is also later than the one that ${elsewhere} knows, and if the root has
  * no run yet, the run is that one. NULL: nothing is known elsewhere. ${keeps} is recorded with the

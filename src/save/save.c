@@ -95,24 +95,6 @@ static enum sidestep_status enter_queue(struct save_start *start, struct sideste
     return SIDESTEP_OK;
 }
 
-static enum sidestep_status make_save_id(struct save_start *start, const char *name,
-                                         uint8_t id[SAVE_ID_BYTES], struct sidestep_error *err)
-    ON_THREAD(CALLER)
-{
-    OWNED_BUFFER text = {0};
-
-    if (start->series == NULL)
-        return random_bytes(id, SAVE_ID_BYTES, err);
-    buffer_printf(&text, "%s %llu %llu %s", start->series->run_id,
-                  (unsigned long long)start->series->incarnation,
-                  (unsigned long long)start->saver->save_counter, name);
-    TRY(buffer_check(&text, err));
-    XXH128_canonical_t canonical;
-    XXH128_canonicalFromHash(&canonical, XXH3_128bits(text.bytes, text.length));
-    memcpy(id, canonical.digest, SAVE_ID_BYTES);
-    return SIDESTEP_OK;
-}
-
 static void set_commit(struct save_start *start, const struct sidestep_save_options *options)
 {
     struct commit *commit = &start->save->commit;
@@ -240,6 +222,7 @@ static enum sidestep_status start_local(struct save_start *start, const char *pa
     TRY(enter_queue(start, err));
     TRY(save_choose_codec(save, err));
     set_commit(start, &save->options);
+    TRY(save_set_group(save, start->series, start->state, err));
     TRY(engine_find_store(start->engine, path, &save->commit.store, err));
     TRY(commit_open(&save->commit, path, err));
     TRY(turn_wait(save, SIDESTEP_MAX_QUEUE, save->commit.path, err));
@@ -247,9 +230,9 @@ static enum sidestep_status start_local(struct save_start *start, const char *pa
     TRY(turn_start(save, save_run, err));
     if (start->blocking) /* the caller waits from the first byte on */
         sidestep_save_hurry(save);
-    if (save->commit.rank != 0)
+    if (!commit_is_coordinator(&save->commit))
         return SIDESTEP_OK;
-    TRY(make_save_id(start, save->commit.name, id, err));
+    TRY(save_make_id(save, start->series, id, err));
     save->commit.request.checked = &start->saver->checked_storage;
     TRY(commit_begin(&save->commit, id, err));
     save->commit.request.checked = NULL;
@@ -262,10 +245,12 @@ static void fill_agreement(struct save_start *start, enum sidestep_status mine,
 {
     const struct commit *commit = &start->save->commit;
     struct sidestep_engine *engine = start->engine;
-    uint64_t request[] = {XXH3_64bits(commit->path, strlen(commit->path)),
+    const char *path = commit->group.count != 0 ? commit->name : commit->path; /* equal on all */
+    uint64_t request[] = {XXH3_64bits(path, strlen(path)),
                           (uint64_t)commit->request.step,
                           start->saver->save_counter,
                           start->blocking,
+                          commit->group.groups,
                           commit->request.incarnation == 0 &&
                               commit->request.no_replace, /* in a series, rank 0 decides */
                           commit->request.incarnation,
@@ -286,7 +271,7 @@ static void fill_agreement(struct save_start *start, enum sidestep_status mine,
         memcpy(&words[AGREE_ID_0], commit->save_id_bytes, SAVE_ID_BYTES);
         words[AGREE_IN_PLACE] = commit->files.in_place;
         words[AGREE_PREVIOUS] = commit->previous;
-        words[AGREE_VERDICTS] = start->news.verdicts;
+        words[AGREE_VERDICTS] = start->saver->has_parts ? 0 : start->news.verdicts;
     }
 }
 
@@ -296,10 +281,10 @@ static void take_agreement(struct save_start *start, const uint64_t words[AGREE_
     struct commit *commit = &start->save->commit;
     uint8_t id[SAVE_ID_BYTES];
 
-    start->news.verdicts = words[AGREE_VERDICTS];
+    start->news.verdicts = start->saver->has_parts ? start->news.verdicts : words[AGREE_VERDICTS];
     start->news.reported = words[AGREE_REPORTED];
     turn_learn(&start->saver->turns, &start->news);
-    if (commit->rank == 0)
+    if (commit_is_coordinator(commit))
         return;
     memcpy(id, &words[AGREE_ID_0], SAVE_ID_BYTES);
     commit_set_save_id(commit, id);
@@ -334,6 +319,7 @@ static enum sidestep_status agree_all(struct save_start *start, enum sidestep_st
 {
     uint64_t words[AGREE_COUNT];
 
+    TRY(turn_agree_parts_all(start->engine, &start->news, err));
     fill_agreement(start, mine, words);
     TRY(comm_reduce_max_all(&start->engine->comm, words, AGREE_COUNT, err));
     take_agreement(start, words);
@@ -544,6 +530,7 @@ enum sidestep_status save_start_all(struct sidestep_engine *engine, const char *
     enum sidestep_status mine = save_new(engine, &start.save, &why);
     if (mine != SIDESTEP_OK) { /* the other ranks wait for this one to agree */
         uint64_t words[AGREE_COUNT] = {[AGREE_FAILED] = 1};
+        (void)turn_agree_parts_all(engine, &start.news, NULL);
         (void)comm_reduce_max_all(&engine->comm, words, AGREE_COUNT, NULL);
         error_copy(err, &why);
         return comm_agree_all(&engine->comm, mine, err);

@@ -41,7 +41,8 @@ struct save_series {
     uint64_t incarnation;
     const struct name_template *naming;
     const struct commit_guard *guard;
-    bool incremental; /* share unchanged files with the previous checkpoint */
+    bool incremental;                 /* share unchanged files with the previous checkpoint */
+    const struct commit_group *group; /* NULL: all ranks see one root */
 };
 
 struct sidestep_save {
@@ -50,11 +51,13 @@ struct sidestep_save {
     struct save_slot *slot;         /* pool and image; other saves use it once this one has ended */
     struct sidestep_save *previous; /* a reference, until the previous runner has ended; or NULL */
     struct commit commit;
+    uint32_t *group_ranks; /* of ${commit.group}; or NULL */
     struct pipeline pipeline;
     struct compressor *compressor; /* NULL: items are stored uncompressed */
     const char *codec_name;        /* the descriptor of its codec, as footers have it */
     struct sidestep_save_options options;
-    bool incremental; /* see incremental.h */
+    bool incremental;                      /* see incremental.h */
+    bool is_noted OWNED_BY_THREAD(CALLER); /* in saver->whole or saver->torn */
     pthread_t runner;
     void (*run)(struct sidestep_save *save); /* what ${runner} does in its turn */
     bool has_runner;                         /* ${runner} has to be joined */
@@ -105,6 +108,18 @@ enum sidestep_status save_plan_all(struct sidestep_engine *engine,
  * rank does not.  Collective. */
 enum sidestep_status save_check_sight_all(struct sidestep_save *save, struct sidestep_error *err)
     ON_THREAD(CALLER);
+
+/* ---- save_identity.c ---- */
+
+/* Make the id of a save: of a series, all ranks that coordinate make the same. */
+enum sidestep_status save_make_id(const struct sidestep_save *save,
+                                  const struct save_series *series, uint8_t id[SAVE_ID_BYTES],
+                                  struct sidestep_error *err) ON_THREAD(CALLER);
+/* If the series has a directory for each node, ${save} is a part, of the group of
+ * this rank, which is copied, because the save may outlive the series. */
+enum sidestep_status save_set_group(struct sidestep_save *save, const struct save_series *series,
+                                    const struct sidestep_state_dict *state,
+                                    struct sidestep_error *err) ON_THREAD(CALLER);
 
 /* ---- save_offload.c: saves of tensors on devices ---- */
 

@@ -55,6 +55,7 @@ void save_release(struct sidestep_save *save)
     if (save->previous != NULL) /* its runner was never started */
         save_release(save->previous);
     commit_close(&save->commit);
+    free(save->group_ranks);
     pipeline_release(&save->pipeline);
     compressor_free(&save->compressor);
     lock_condition_destroy(&save->shared.changed);
@@ -173,7 +174,7 @@ void save_advance(struct sidestep_save *save, enum sidestep_save_state state,
     lock_release(&save->shared.lock);
     if (forward)
         emit_state(save, state, &info, err);
-    if (state == SIDESTEP_SAVE_COMMITTED && save->commit.rank != 0)
+    if (state == SIDESTEP_SAVE_COMMITTED && !commit_is_coordinator(&save->commit))
         close_storage(save);
 }
 
@@ -232,8 +233,8 @@ static void timed_wait(struct sidestep_save *save, uint64_t ms) REQUIRES(&save->
 static void wait_once(struct sidestep_save *save, uint64_t from_ns, uint64_t left_ms)
     REQUIRES(&save->shared.lock)
 {
-    bool polls = save->commit.rank != 0 && save->shared.runner_ended && !save->shared.is_polling &&
-                 save->shared.state == SIDESTEP_SAVE_WRITTEN;
+    bool polls = !commit_is_coordinator(&save->commit) && save->shared.runner_ended &&
+                 !save->shared.is_polling && save->shared.state == SIDESTEP_SAVE_WRITTEN;
 
     if (polls) {
         save->shared.is_polling = true;

@@ -36,7 +36,7 @@ static void fail(struct sidestep_save *save, enum sidestep_save_state state,
     pipeline_fail(&save->pipeline, why); /* staging may still be under way */
     pipeline_finish_staging(&save->pipeline);
     slot_end_memory_turn(save);
-    if (state == SIDESTEP_SAVE_ABORTED && save->commit.rank == 0)
+    if (state == SIDESTEP_SAVE_ABORTED && commit_is_coordinator(&save->commit))
         commit_abort(&save->commit, why);
     else if (state == SIDESTEP_SAVE_ABORTED) {
         commit_vote_no(&save->commit, why);
@@ -51,7 +51,7 @@ static enum sidestep_status collect_and_publish(struct sidestep_save *save,
 {
     struct commit_contents contents = {0};
 
-    assert(save->commit.rank == 0);
+    assert(commit_is_coordinator(&save->commit));
     *outcome = COMMIT_ABORTED;
     enum sidestep_status status = commit_collect_votes(&save->commit, &contents, err);
     if (status == SIDESTEP_OK)
@@ -81,7 +81,8 @@ static void read_abort_reason(struct sidestep_save *save, struct sidestep_error 
     const struct commit_guard *guard = save->commit.request.guard;
     struct sidestep_error reason = {.rank = -1};
 
-    if (save->commit.rank != 0 && commit_check_aborted(&save->commit, &reason) != SIDESTEP_OK)
+    if (!commit_is_coordinator(&save->commit) &&
+        commit_check_aborted(&save->commit, &reason) != SIDESTEP_OK)
         *why = reason;
     else if (guard != NULL &&
              guard->holds(guard->context, &save->commit, &reason) == SIDESTEP_EABORTED)
@@ -95,7 +96,7 @@ static void read_abort_reason(struct sidestep_save *save, struct sidestep_error 
  * removed by no other rank. */
 static bool was_sealed_late(struct sidestep_save *save, struct sidestep_error *why)
 {
-    return save->commit.rank != 0 && save->commit.files.in_place &&
+    return !commit_is_coordinator(&save->commit) && save->commit.files.in_place &&
            commit_check_aborted(&save->commit, why) != SIDESTEP_OK;
 }
 
@@ -112,7 +113,7 @@ static void run(struct sidestep_save *save) ON_THREAD(RUNNER)
     }
     set_time(save, &save->shared.info.write_ns, began);
     save_advance(save, SIDESTEP_SAVE_WRITTEN, NULL);
-    if (save->commit.rank != 0)
+    if (!commit_is_coordinator(&save->commit))
         return;
     began = clock_now(save->engine->clock);
     enum sidestep_status status = collect_and_publish(save, &outcome, &why);

@@ -34,7 +34,7 @@ enum sidestep_status save_check_sight_all(struct sidestep_save *save, struct sid
     uint64_t place = hash_place(&save->commit);
     bool sees = false;
 
-    if (comm->size == 1 || was_sighted(saver, place))
+    if (comm->size == 1 || save->commit.group.count != 0 || was_sighted(saver, place))
         return SIDESTEP_OK;
     enum sidestep_status mine = commit_check_visible(&save->commit, SIGHT_WAIT_NS, &sees, err);
     TRY(comm_agree_all(comm, mine, err));

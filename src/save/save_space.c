@@ -50,11 +50,11 @@ void save_explain_space(struct sidestep_save *save, struct sidestep_error *why)
     assert(why->status != SIDESTEP_OK);
     if (commit->dir == NULL)
         return;
-    if (commit->rank == 0 && why->status == SIDESTEP_EPEER)
+    if (commit_is_coordinator(commit) && why->status == SIDESTEP_EPEER)
         explain_peer_failure(save, why);
     if (why->status != SIDESTEP_ENOSPC)
         return;
-    if (commit->rank == 0)
+    if (commit_is_coordinator(commit))
         describe_usage(save, usage);
     snprintf(what, sizeof(what), "the files of rank %u take", commit->rank);
     space_report(why, commit->dir, what, needed_bytes(save), commit_shards_stored(commit), usage);

@@ -78,6 +78,8 @@ void saver_free(struct sidestep_engine *engine)
         pool_release(&saver->slots[i].pool);
     }
     compressor_buffers_release(&saver->compressor_buffers);
+    name_list_release(&saver->whole);
+    name_list_release(&saver->torn);
     free(saver);
     engine->saver = NULL;
 }

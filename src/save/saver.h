@@ -21,6 +21,11 @@ struct saver {
     sem_t *memory_turn; /* NULL, or see slot.h; set before the first save */
     uint64_t pool_cap;  /* bytes; 0: as large as needed */
     struct turns turns OWNED_BY_THREAD(CALLER);
+    /* Some saves are made of parts (commit/commit.h).  Equal on all ranks. */
+    bool has_parts OWNED_BY_THREAD(CALLER);
+    /* Ids of such saves: of which all parts are known to be there, or that some are not. */
+    struct name_list whole OWNED_BY_THREAD(CALLER);
+    struct name_list torn OWNED_BY_THREAD(CALLER);
     struct save_slot slots[TURN_MAX_SAVES] OWNED_BY_THREAD(CALLER);
     uint64_t save_counter OWNED_BY_THREAD(CALLER); /* saves so far, of calls that failed too */
     struct snapshot_policy snapshot_policy OWNED_BY_THREAD(CALLER);

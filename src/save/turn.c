@@ -206,7 +206,7 @@ void turn_take(struct sidestep_save *save, const struct turn_news *news)
             turns->saves[count++] = before.saves[i];
             continue;
         }
-        if (save->commit.rank == 0)
+        if (commit_is_coordinator(&save->commit))
             commit_remove_outcome(&before.saves[i]->commit);
         save_release(before.saves[i]);
     }
@@ -229,6 +229,30 @@ static uint64_t pack_verdicts(const struct turns *turns) ON_THREAD(CALLER)
     for (unsigned i = 0; i < turns->count; i++)
         verdicts |= (uint64_t)(save_get_state(turns->saves[i]) + 1) << (i * VERDICT_BITS);
     return verdicts;
+}
+
+enum sidestep_status turn_agree_parts_all(struct sidestep_engine *engine, struct turn_news *news,
+                                          struct sidestep_error *err)
+{
+    const struct turns *turns = &engine->saver->turns;
+    struct {
+        uint64_t most, least; /* state + 1, and ~state; 0: this rank coordinates nothing */
+    } ends[TURN_MAX_SAVES] = {0};
+
+    if (!engine->saver->has_parts)
+        return SIDESTEP_OK;
+    for (unsigned i = 0; i < turns->count; i++) {
+        if (!commit_is_coordinator(&turns->saves[i]->commit))
+            continue;
+        ends[i].most = (uint64_t)save_get_state(turns->saves[i]) + 1;
+        ends[i].least = ~(ends[i].most - 1);
+    }
+    TRY(comm_reduce_max_all(&engine->comm, &ends[0].most, ARRAY_LENGTH(ends) * 2, err));
+    news->verdicts = 0;
+    for (unsigned i = 0; i < turns->count; i++)
+        if (~ends[i].least >= SIDESTEP_SAVE_COMMITTED) /* all have ended */
+            news->verdicts |= ends[i].most << (i * VERDICT_BITS);
+    return SIDESTEP_OK;
 }
 
 /* Fail with the first error that was not reported yet.  Sets ${*place}. */
@@ -261,6 +285,18 @@ static void decide(struct sidestep_save *save, enum sidestep_save_state verdict,
         save_advance(save, verdict, verdict == SIDESTEP_SAVE_COMMITTED ? NULL : why);
 }
 
+/* All parts of ${save} have ended. If there is no memory to note it, its parts stay. */
+static void note_parts(struct sidestep_save *save, enum sidestep_save_state state) ON_THREAD(CALLER)
+{
+    struct saver *saver = save->saver;
+
+    if (save->commit.group.count == 0 || save->is_noted || state == SIDESTEP_SAVE_UNKNOWN)
+        return;
+    save->is_noted = true;
+    (void)name_list_add(state == SIDESTEP_SAVE_COMMITTED ? &saver->whole : &saver->torn,
+                        save->commit.save_id, NULL);
+}
+
 static void learn_verdicts(const struct turns *turns, uint64_t verdicts) ON_THREAD(CALLER)
 {
     enum sidestep_save_state state;
@@ -270,8 +306,12 @@ static void learn_verdicts(const struct turns *turns, uint64_t verdicts) ON_THRE
         struct sidestep_error why = {0};
         if (!is_decided(verdicts, i - 1, &state))
             continue;
+        note_parts(save, state);
         if (state == SIDESTEP_SAVE_ABORTED)
-            (void)FAIL(&why, SIDESTEP_EABORTED, "rank 0 aborted it");
+            (void)FAIL(&why, SIDESTEP_EABORTED, "%s",
+                       save->commit.group.count != 0
+                           ? "the part of another node was given up, so it is not whole"
+                           : "rank 0 aborted it");
         else
             (void)FAIL(&why, SIDESTEP_EUNKNOWN,
                        "rank 0 does not know the outcome, and its own error says why; verify that "
@@ -292,16 +332,20 @@ void turn_learn(struct turns *turns, const struct turn_news *news)
 enum sidestep_status turn_drain_all(struct sidestep_engine *engine, struct sidestep_error *err)
 {
     struct turns *turns = &engine->saver->turns;
-    uint64_t verdicts = 0, place;
+    struct turn_news news = {0};
+    uint64_t place;
 
     turn_wait_idle(turns);
     if (engine->comm.rank == 0)
-        verdicts = pack_verdicts(turns);
-    enum sidestep_status status = comm_reduce_max_all(&engine->comm, &verdicts, 1, err);
+        news.verdicts = pack_verdicts(turns);
+    enum sidestep_status status = engine->saver->has_parts
+                                      ? turn_agree_parts_all(engine, &news, err)
+                                      : comm_reduce_max_all(&engine->comm, &news.verdicts, 1, err);
     if (status == SIDESTEP_OK)
-        learn_verdicts(turns, verdicts);
-    for (unsigned i = 0; engine->comm.rank == 0 && i < turns->count; i++)
-        commit_remove_outcome(&turns->saves[i]->commit);
+        learn_verdicts(turns, news.verdicts);
+    for (unsigned i = 0; i < turns->count; i++)
+        if (commit_is_coordinator(&turns->saves[i]->commit))
+            commit_remove_outcome(&turns->saves[i]->commit);
     enum sidestep_status unreported = report(turns, &place, status == SIDESTEP_OK ? err : NULL);
     return status != SIDESTEP_OK ? status : unreported;
 }
@@ -318,6 +362,8 @@ enum sidestep_status turn_finish_all(struct sidestep_save **out, struct sidestep
     } verdict = {0};
 
     turn_join(save);
+    if (save->commit.group.count != 0) /* each rank learns of its part, from storage */
+        return comm_agree_all(comm, sidestep_save_finish(out, info, err), err);
     if (comm->rank == 0) {
         verdict.state = save_get_state(save);
         lock_acquire(&save->shared.lock);

@@ -55,6 +55,10 @@ enum sidestep_status turn_wait(struct sidestep_save *save, unsigned limit, const
  * yet, once: a failed save fails one call on all ranks, and not one call per rank. */
 enum sidestep_status turn_look(struct turns *turns, struct turn_news *news,
                                struct sidestep_error *err) ON_THREAD(CALLER);
+/* Where saves are made of parts (else a no-op), instead of rank 0's verdicts: set ${news} to how
+ * all parts ended. A save is COMMITTED if all of its parts are. Collective. */
+enum sidestep_status turn_agree_parts_all(struct sidestep_engine *engine, struct turn_news *news,
+                                          struct sidestep_error *err) ON_THREAD(CALLER);
 /* Record what rank 0 has seen, and what any rank reports. */
 void turn_learn(struct turns *turns, const struct turn_news *news) ON_THREAD(CALLER);
 /* Add ${save}, which all ranks have started.  Those that had ended when rank 0 looked leave. */

@@ -23,6 +23,10 @@ static const struct retention_reason has_no_step = {"no-step", "its step is not 
 static const struct retention_reason has_another_name = {
     "no-step", "its name is not one of the series of this run"};
 static const struct retention_reason is_damaged = {"damaged", "it is damaged"};
+static const struct retention_reason may_be_whole = {
+    "part", "it is a part, and whether all other parts are there is not known yet"};
+static const struct retention_reason is_part = {
+    "part", "it is a part, and only the run that saved it knows whether it may go"};
 
 /* Does retention decide about ${entry}? Sets its step from the name, as a series does. */
 static bool is_in_scope(const struct prune *p, struct sidestep_listed *entry)
@@ -31,7 +35,9 @@ static bool is_in_scope(const struct prune *p, struct sidestep_listed *entry)
 
     if (p->naming != NULL)
         entry->step = name_template_parse_name(p->naming, entry->name, &step) ? (int64_t)step : -1;
-    return entry->state == SIDESTEP_COMMITTED && !list_is_unreadable(entry) && entry->step >= 0 &&
+    return (entry->state == SIDESTEP_COMMITTED ||
+            (entry->state == SIDESTEP_PART && p->is_whole != NULL)) &&
+           !list_is_unreadable(entry) && entry->step >= 0 &&
            (p->is_settled == NULL || p->is_settled(p->context, entry));
 }
 
@@ -71,6 +77,22 @@ static struct retention_item make_item(const struct prune *p, const struct sides
     return item;
 }
 
+/* A part of a save that is not whole does not count.  It goes if a newer step is whole. */
+static void judge_parts(const struct prune *p, struct candidates *c)
+{
+    bool has_newer = false;
+
+    for (size_t i = c->count; i-- > 0;) {
+        bool is_whole =
+            c->entries[i].state != SIDESTEP_PART || p->is_whole(p->context, &c->entries[i]);
+        if (!is_whole && has_newer)
+            c->items[i].is_abandoned = true;
+        else if (!is_whole)
+            c->items[i].flaw = &may_be_whole;
+        has_newer |= is_whole && !c->items[i].is_abandoned && c->items[i].not_ours == NULL;
+    }
+}
+
 enum sidestep_status candidates_find(const struct prune *p, const struct sidestep_list *list,
                                      struct candidates *c, struct sidestep_error *err)
 {
@@ -91,6 +113,8 @@ enum sidestep_status candidates_find(const struct prune *p, const struct sideste
     list_sort(c->entries, c->count);
     for (size_t i = 0; i < c->count; i++)
         c->items[i] = make_item(p, list, &c->entries[i]);
+    if (p->is_whole != NULL)
+        judge_parts(p, c);
     return SIDESTEP_OK;
 }
 
@@ -118,6 +142,8 @@ const struct retention_reason *candidates_why_other(const struct prune *p,
         return &is_damaged;
     case SIDESTEP_UNREADABLE:
         return &RETENTION_UNREADABLE;
+    case SIDESTEP_PART:
+        return &is_part;
     default:
         return NULL;
     }

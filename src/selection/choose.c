@@ -19,13 +19,15 @@ static enum sidestep_status judge_rejected(enum sidestep_status all, enum sidest
 static enum sidestep_status report_none(const struct sidestep_list *list,
                                         struct sidestep_error *err)
 {
-    const struct sidestep_listed *incomplete = NULL, *link = NULL;
+    const struct sidestep_listed *incomplete = NULL, *link = NULL, *part = NULL;
     size_t bad = 0;
     const char *name = "";
 
     for (size_t i = 0; i < list->count; i++) {
         if (list_is_link(sidestep_list_entry(list, i)) && sidestep_list_entry(list, i)->step >= 0)
             link = sidestep_list_entry(list, i);
+        if (sidestep_list_entry(list, i)->state == SIDESTEP_PART)
+            part = sidestep_list_entry(list, i);
         if (sidestep_list_entry(list, i)->state == SIDESTEP_INCOMPLETE)
             incomplete = sidestep_list_entry(list, i);
         if (sidestep_list_entry(list, i)->state == SIDESTEP_BAD) {
@@ -36,6 +38,12 @@ static enum sidestep_status report_none(const struct sidestep_list *list,
     if (bad == 0 && link != NULL)
         return FAIL(err, SIDESTEP_EMISMATCH, "there is no checkpoint to resume from: '%s': %s",
                     link->name, link->reason);
+    if (bad == 0 && part != NULL)
+        return FAIL(
+            err, SIDESTEP_EMISMATCH,
+            "there is no checkpoint to resume from: '%s': %s; open the series on all nodes, "
+            "with SIDESTEP_SERIES_PER_NODE",
+            part->name, part->reason);
     if (bad == 0 && incomplete != NULL)
         return FAIL(err, SIDESTEP_ENOTFOUND, "there is no whole checkpoint yet: in '%s', %s",
                     incomplete->name, incomplete->reason);

@@ -38,7 +38,7 @@ static enum sidestep_status check_ours(struct target *t, struct referenced_files
     enum sidestep_status status = store_dir_open(t->path.store, t->path.parent, name, &t->dir, err);
 
     if (status == SIDESTEP_OK)
-        status = referenced_files_read(t->dir, FILE_NAME_METADATA, named);
+        status = referenced_files_read_any(t->dir, named);
     if (status == SIDESTEP_ENOTFOUND || (status == SIDESTEP_OK && named->save_id == NULL))
         return FAIL(err, SIDESTEP_ENOTFOUND, "there is no checkpoint of sidestep");
     if (status != SIDESTEP_OK)

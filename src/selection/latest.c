@@ -68,7 +68,8 @@ static bool looks_like_one(const struct sidestep_listed *entry)
     case SIDESTEP_UNREADABLE:
         return strcmp(entry->name, "lost+found") != 0;
     default:
-        return entry->state == SIDESTEP_BAD || entry->state == SIDESTEP_INCOMPLETE;
+        return entry->state == SIDESTEP_BAD || entry->state == SIDESTEP_INCOMPLETE ||
+               entry->state == SIDESTEP_PART;
     }
 }
 

@@ -18,6 +18,9 @@ struct prune {
     const struct name_template *naming; /* only names of this form; NULL: all that have a step */
     const char *run_id;                 /* only checkpoints of this run; NULL: of any run */
     bool dry_run;
+    /* Is the part ${entry} of a save that is whole?  NULL: parts are not decided about, and stay.
+     */
+    bool (*is_whole)(void *context, const struct sidestep_listed *entry);
     /* Called after the checkpoint was listed: will it stay there?  If not, it is not deleted, and
      * nothing is deleted because of it.  NULL: all will. */
     bool (*is_settled)(void *context, const struct sidestep_listed *entry);

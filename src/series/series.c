@@ -23,26 +23,8 @@ _Static_assert(sizeof(struct sidestep_series_options) == 96, "a field was added:
 
 #define SERIES_KNOWN_FLAGS                                                                         \
     (SIDESTEP_SERIES_REQUESTS | SIDESTEP_SERIES_SKIP_BUSY | SIDESTEP_SERIES_ANY_RUN |              \
-     SIDESTEP_SERIES_CHECK_SPACE | SIDESTEP_SERIES_MAKE_ROOM | SIDESTEP_SERIES_INCREMENTAL)
-
-static enum sidestep_status guard_holds(void *context, const struct commit *commit,
-                                        struct sidestep_error *err)
-{
-    struct sidestep_series *series = context;
-
-    TRY(lease_check_root(&series->lease, commit->parent, err));
-    return lease_check(&series->lease, err);
-}
-
-static enum sidestep_status guard_check(void *context, const struct commit *commit,
-                                        struct sidestep_error *err)
-{
-    struct sidestep_series *series = context;
-
-    series_record_bytes(series, commit->bytes);
-    series_write_annotations(series, commit);
-    return guard_holds(series, commit, err);
-}
+     SIDESTEP_SERIES_CHECK_SPACE | SIDESTEP_SERIES_MAKE_ROOM | SIDESTEP_SERIES_INCREMENTAL |       \
+     SIDESTEP_SERIES_PER_NODE)
 
 /* Record how saves have ended.  After the first commit, no restart from the loaded checkpoint has
  * failed. */
@@ -116,29 +98,6 @@ static enum sidestep_status set_options(struct sidestep_series *series, const ch
     return SIDESTEP_OK;
 }
 
-/* Take the lease, fence off earlier incarnations, and remove what they left. */
-static enum sidestep_status open_lease(struct sidestep_series *series, struct sidestep_error *err)
-{
-    struct lease_elsewhere elsewhere = {0};
-    char keeps[LEASE_KEEPS_BYTES];
-
-    TRY(engine_find_store(series->engine, series->root, &series->store, err));
-    TRY(series_mirror_read(series, &elsewhere, err));
-    kept_format_record(&series->retention, &series->naming, keeps);
-    TRY(lease_acquire(&series->lease, series->store, series->root, &elsewhere, keeps, err));
-    TRY(series_mirror_claim(series, err));
-    memcpy(series->run_id, series->lease.run_id, sizeof(series->run_id));
-    series->incarnation = series->lease.incarnation;
-    series->guard =
-        (struct commit_guard){.check = guard_check, .holds = guard_holds, .context = series};
-    struct sweep sweep = {
-        .store = series->store, .parent = series->lease.root, .mode = SWEEP_SERIES};
-    TRY(root_sweep(&sweep, err));
-    TRY(series_estimate_space(series, err));
-    TRY(series_start_pruner(series, err));
-    return series_start_mirror(series, err);
-}
-
 struct sidestep_series *series_shut_down(struct sidestep_series *series)
 {
     struct sidestep_series *next = series->next;
@@ -148,6 +107,7 @@ struct sidestep_series *series_shut_down(struct sidestep_series *series)
     record_outcomes(series);
     while (series->save_count != 0)
         save_release(series->saves[--series->save_count]);
+    series_end_view(series);
     series_stop_pruner(series);
     (void)series_stop_mirror(series, NULL);
     if (series->lease.dir != NULL)
@@ -172,6 +132,9 @@ static void series_free(struct sidestep_series *series)
     if (*at != NULL)
         *at = series_shut_down(series);
     engine_release(series->engine);
+    sight_groups_release(&series->groups);
+    lock_alone(&series->shared.lock);
+    name_list_release(&series->shared.whole);
     free(series->mirror);
     lock_condition_destroy(&series->shared.changed);
     lock_destroy(&series->shared.lock);
@@ -215,7 +178,8 @@ static enum sidestep_status check_settings_all(struct sidestep_series *series,
     char template[NAME_TEMPLATE_MAX_BYTES + 1];
 
     name_template_to_text(&series->naming, template);
-    mine.root = XXH3_64bits(series->root, strlen(series->root));
+    if ((series->flags & SIDESTEP_SERIES_PER_NODE) == 0)
+        mine.root = XXH3_64bits(series->root, strlen(series->root));
     mine.naming = XXH3_64bits(template, strlen(template));
     uint64_t digest = XXH3_64bits(&mine, sizeof(mine)), words[] = {digest, ~digest};
     TRY(comm_reduce_max_all(&series->engine->comm, words, ARRAY_LENGTH(words), err));
@@ -227,31 +191,26 @@ static enum sidestep_status check_settings_all(struct sidestep_series *series,
         "mtbf_ms and max_lost must be equal");
 }
 
-struct identity {
-    char run_id[SAVE_ID_HEX];
-    uint64_t incarnation;
-};
-
 static enum sidestep_status open_all(struct sidestep_series *series, const char *root,
                                      const struct sidestep_series_options *options,
                                      struct sidestep_error *err)
 {
+    static const struct lease_elsewhere unknown;
     struct comm *comm = &series->engine->comm;
-    struct identity identity = {0};
     enum sidestep_status status = set_options(series, root, options, err);
+    bool per_node = (series->flags & SIDESTEP_SERIES_PER_NODE) != 0;
 
     if (status == SIDESTEP_OK && comm->rank == 0)
         status = series_set_mirror(series, options, err);
-    if (status == SIDESTEP_OK && comm->rank == 0)
-        status = open_lease(series, err);
+    if (status == SIDESTEP_OK && comm->rank == 0 && !per_node)
+        status = series_open_lease(series, &unknown, err);
     TRY(comm_agree_all(comm, status, err));
-    memcpy(identity.run_id, series->run_id, sizeof(identity.run_id));
-    identity.incarnation = series->incarnation;
-    TRY(comm_broadcast_all(comm, &identity, sizeof(identity), 0, err));
-    memcpy(series->run_id, identity.run_id, sizeof(series->run_id));
-    series->incarnation = identity.incarnation;
+    TRY(series_share_identity_all(series, err));
     TRY(check_settings_all(series, err));
-    TRY(check_lease_visible_all(series, err));
+    if (per_node)
+        TRY(series_open_parts_all(series, err));
+    if (!series_has_parts(series))
+        TRY(check_lease_visible_all(series, err));
     series_begin_events(series);
     return SIDESTEP_OK;
 }
@@ -303,6 +262,12 @@ enum sidestep_status sidestep_series_close(struct sidestep_series **out, struct 
     enum sidestep_status status = SIDESTEP_OK;
     if (series->save_count != 0 && turn_contains(&series->engine->saver->turns, series->saves[0]))
         status = turn_drain_all(series->engine, err);
+    if (series_has_parts(series) && !series->is_shut) { /* what the last save was may go now */
+        series_take_whole(series);
+        series_record_outcomes(series);
+        if (series_leads(series))
+            series_prune_once(series);
+    }
     if (!series->is_shut) {
         enum sidestep_status sent = series_stop_mirror(series, status == SIDESTEP_OK ? err : NULL);
         status = status == SIDESTEP_OK ? sent : status;
@@ -392,7 +357,12 @@ static bool prepare_save(struct sidestep_series *series, const char *name,
     record_outcomes(series); /* what may be deleted depends on how earlier saves ended */
     if (options->failure != NULL)
         return true;
-    if (!series_can_replace(series, name)) {
+    if (series_can_replace(series, name)) {
+        /* A part is never replaced in place. */
+        if (series_has_parts(series) && prune_delete(series->lease.root, series->lease.dir, name,
+                                                     NULL, NULL, why) != SIDESTEP_OK)
+            options->failure = why;
+    } else {
         options->flags |= SIDESTEP_SAVE_NO_REPLACE;
         if (series_check_free(series, name, why) != SIDESTEP_OK)
             options->failure = why;
@@ -411,12 +381,14 @@ static enum sidestep_status start_all(struct sidestep_series *series, uint64_t s
     struct save_series part = {.run_id = series->run_id,
                                .incarnation = series->incarnation,
                                .naming = &series->naming,
-                               .guard = series->engine->comm.rank == 0 ? &series->guard : NULL,
+                               .guard = series_leads(series) ? &series->guard : NULL,
+                               .group = &series->groups.mine,
                                .incremental = (series->flags & SIDESTEP_SERIES_INCREMENTAL) != 0};
     char path[COMMIT_PATH_BYTES], name[FILE_NAME_BYTES];
     struct sidestep_error why = {0};
     uint64_t began_ns = clock_now(series->engine->clock);
 
+    series_end_view(series);
     enum sidestep_status status =
         options_copy(&options, sizeof(options), theirs, "save options", err);
     if (status != SIDESTEP_OK) /* save_start_all() fails because of these flags, on all ranks */
@@ -430,6 +402,7 @@ static enum sidestep_status start_all(struct sidestep_series *series, uint64_t s
     if (has_added && status != SIDESTEP_OK)
         series_pending_cancel(series, name);
     TRY(status);
+    series_take_whole(series);
     add_save(series, *save);
     series_note_step(series, step, began_ns);
     if (part.guard != NULL)

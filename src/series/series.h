@@ -21,6 +21,7 @@
 
 #include "catalog/catalog.h"
 #include "commit/commit.h"
+#include "engine/engine.h"
 #include "mirror/mirror.h"
 #include "root/root.h"
 #include "series/schedule.h"
@@ -58,7 +59,11 @@ struct sidestep_series {
     uint32_t flags;
     uint32_t max_restarts;
     struct retention retention;
-    struct lease lease; /* rank 0 */
+    struct sight_groups groups; /* SIDESTEP_SERIES_PER_NODE; empty: all ranks see one root */
+    struct series_view *view;   /* series_gather.c: parts that were put together; or NULL */
+    bool wrote_whole;           /* the caller's thread: WHOLE is in the root */
+    uint64_t before_parts;      /* with groups: the incarnation that this root had seen; 0: none */
+    struct lease lease;         /* of a rank that leads */
     struct commit_guard guard;
 
     /* Used only by the caller's thread. */
@@ -66,6 +71,7 @@ struct sidestep_series {
     struct sidestep_save *
         saves[TURN_MAX_SAVES + 1]; /* references; the newest first.  Changed under ${shared.lock} */
     unsigned save_count;
+    size_t whole_taken;                 /* of the engine's list of whole saves */
     uint64_t queued;                    /* saves that started while another was under way */
     bool has_resumed;                   /* a checkpoint was loaded since the series was opened */
     bool has_progressed;                /* something was committed since the first resume */
@@ -101,7 +107,8 @@ struct sidestep_series {
         bool stop GUARDED_BY(&lock);
         bool has_committed GUARDED_BY(&lock); /* a save of this incarnation is committed */
         bool has_settled GUARDED_BY(&lock); /* markers of earlier incarnations are being removed */
-        bool has_unknown GUARDED_BY(&lock); /* an outcome is UNKNOWN: nothing is deleted */
+        struct name_list whole GUARDED_BY(&lock); /* ids of saves of which all parts are there */
+        bool has_unknown GUARDED_BY(&lock);       /* an outcome is UNKNOWN: nothing is deleted */
         /* Of the newest whole checkpoint that was saved or resumed; 0: none. */
         uint64_t newest_bytes GUARDED_BY(&lock);
         struct series_pending_save saving[TURN_MAX_SAVES + 1] GUARDED_BY(&lock);
@@ -109,8 +116,71 @@ struct sidestep_series {
     } shared;
 };
 
+/* ---- series_lease.c ---- */
+
+/* Take the lease of the root, which is later than what ${known} says, fence off earlier
+ * incarnations, and remove what they left. */
+enum sidestep_status series_open_lease(struct sidestep_series *series,
+                                       const struct lease_elsewhere *known,
+                                       struct sidestep_error *err);
+/* Rank 0 has the lease: tell the others run and incarnation. */
+enum sidestep_status series_share_identity_all(struct sidestep_series *series,
+                                               struct sidestep_error *err);
+
+/* ---- series_parts.c: each node has a directory for itself ---- */
+
+/* Find out which ranks see one root, and take the lease of each root, all of one run and one
+ * incarnation. */
+enum sidestep_status series_open_parts_all(struct sidestep_series *series,
+                                           struct sidestep_error *err);
+/* ---- series_known.c: which saves are whole ---- */
+
+/* Is the save of ${entry} known to be whole? Any thread. */
+bool series_is_whole(void *series, const struct sidestep_listed *entry);
+/* Is ${entry} a part of a save of this incarnation that has failed on another node? */
+bool series_is_torn(const struct sidestep_series *series, const struct sidestep_listed *entry);
+/* A rank that leads: does its directory know that a step of this run was whole once? */
+bool series_had_whole(const struct sidestep_series *series);
+/* Note that a save is whole; or take over what the engine has learned of its saves. */
+void series_note_whole(struct sidestep_series *series, const char *save_id);
+void series_take_whole(struct sidestep_series *series);
+
+/* ---- series_whole.c: which step is whole ---- */
+
+/* A step that the run may go on from. */
+struct series_whole {
+    int64_t step; /* asked for; -1: the newest.  Then the one that was found */
+    uint64_t incarnation;
+    char save_id[SAVE_ID_HEX];
+    char rejected[SERIES_REJECTED_BYTES]; /* what was passed over, and why */
+};
+/* All ranks: choose among the parts in all directories.  Saves in ${damaged} are passed over.
+ * Errors are those of series_choose(), on all ranks. */
+enum sidestep_status series_choose_whole_all(struct sidestep_series *series,
+                                             const struct name_list *damaged,
+                                             struct series_whole *whole,
+                                             struct sidestep_error *err);
+
+/* ---- series_gather.c: loads from parts ---- */
+
+/* What was put together is not needed any more.  Not collective. */
+void series_end_view(struct sidestep_series *series);
+/* Load the newest whole step, or ${asked}, and record that the run goes on from it. */
+enum sidestep_status series_load_parts_all(struct sidestep_series *series, int64_t asked,
+                                           struct sidestep_state_dict *state,
+                                           const struct sidestep_load_options *options,
+                                           uint64_t *step, char rejected[SERIES_REJECTED_BYTES],
+                                           struct sidestep_load_report *report,
+                                           struct sidestep_error *err);
+
 /* ---- series_state.c ---- */
 
+/* Does each node have a directory for itself, so that saves are made of parts? */
+bool series_has_parts(const struct sidestep_series *series);
+/* Does this rank lead the ranks that see its root: take the lease, annotate, delete? If all see one
+ * root, that is rank 0. All that is said of rank 0 in this folder is said of each rank that leads,
+ * except decisions, which rank 0 takes for all. */
+bool series_leads(const struct sidestep_series *series);
 /* EFORKED, or EINVAL if its engine was closed. */
 enum sidestep_status series_check(const struct sidestep_series *series, struct sidestep_error *err);
 /* A save to ${name} (NULL: any) that has not ended; NULL: none. */
@@ -161,6 +231,10 @@ enum sidestep_status series_estimate_space(struct sidestep_series *series,
 /* Rank 0: record that the run goes on from ${step}.  Durable when it returns OK. */
 enum sidestep_status series_record_resume(struct sidestep_series *series, uint64_t step,
                                           struct sidestep_error *err);
+/* A rank that leads: the run goes on from ${step} of ${save_id}: parts of newer steps are left
+ * behind. */
+enum sidestep_status series_record_parts(struct sidestep_series *series, uint64_t step,
+                                         const char *save_id, struct sidestep_error *err);
 /* Rank 0: is the checkpoint ${name} part of an abandoned lineage, so that a save may replace it? */
 bool series_can_replace(struct sidestep_series *series, const char *name);
 /* Rank 0, for a name that may not be replaced: EEXISTS if it has a checkpoint; the message says

@@ -152,7 +152,7 @@ enum sidestep_status sidestep_series_note(struct sidestep_series *series, uint64
     char name[FILE_NAME_BYTES];
 
     TRY(series_check(series, err));
-    if (series->engine->comm.rank != 0)
+    if (!series_leads(series))
         return SIDESTEP_OK;
     name_template_format_name(&series->naming, step, name);
     return WRAP(annotate(series, name, metrics, metric_count, tags, tag_count, err), err,

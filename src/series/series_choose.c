@@ -50,7 +50,8 @@ static enum sidestep_status find_members(struct sidestep_series *series, struct 
     for (size_t i = 0; i < m->list.count; i++) {
         struct sidestep_listed entry = *sidestep_list_entry(&m->list, i);
         uint64_t step;
-        bool is_member = list_is_candidate(&entry) || list_is_link(&entry);
+        bool is_member =
+            list_is_candidate(&entry) || list_is_link(&entry) || entry.state == SIDESTEP_PART;
         if (is_member) { /* the step by its name, as the caller sees it */
             if (!name_template_parse_name(&series->naming, entry.name, &step))
                 continue;
@@ -334,6 +335,27 @@ static enum sidestep_status check_readable(struct sidestep_series *series, const
     return SIDESTEP_OK;
 }
 
+enum sidestep_status series_record_parts(struct sidestep_series *series, uint64_t step,
+                                         const char *save_id, struct sidestep_error *err)
+{
+    OWNED_BY(members_release) struct members m = {0};
+
+    TRY(find_members(series, &m, err));
+    name_template_format_name(&series->naming, step, series->resumed_name);
+    for (size_t i = 0; i < m.count; i++) {
+        const struct sidestep_listed *entry = &m.entries[i];
+        bool is_ours = entry->run_id != NULL && strcmp(entry->run_id, series->run_id) == 0;
+        if (!is_ours || entry->save_id == NULL || (uint64_t)entry->step < step)
+            continue;
+        if (strcmp(entry->save_id, save_id) == 0)
+            TRY(annotations_remove(series->lease.dir, ANNOTATION_ABANDONED, NULL, entry->name,
+                                   err));
+        else if (!entry->is_abandoned)
+            TRY(record_abandoned(series, entry, err));
+    }
+    return SIDESTEP_OK;
+}
+
 static bool has_step(const struct members *m, uint64_t step)
 {
     for (size_t i = 0; i < m->count; i++)
@@ -386,7 +408,7 @@ bool series_can_replace(struct sidestep_series *series, const char *name)
         return false;
     for (size_t i = 0; i < m.count; i++)
         if (strcmp(m.entries[i].name, name) == 0)
-            return m.entries[i].is_abandoned &&
+            return (m.entries[i].is_abandoned || series_is_torn(series, &m.entries[i])) &&
                    !annotations_may_exist(series->lease.dir, ANNOTATION_PIN, name);
     return false;
 }

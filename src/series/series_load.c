@@ -152,6 +152,29 @@ load_newest_all(struct sidestep_series *series, struct sidestep_state_dict *stat
     return status;
 }
 
+/* Each node has a directory for itself.  ${asked}: -1: the newest step that is whole. */
+static enum sidestep_status
+load_parts_all(struct sidestep_series *series, int64_t asked, struct sidestep_state_dict *state,
+               const struct sidestep_load_options *options, struct choice *choice,
+               struct sidestep_load_report *report, struct sidestep_error *err)
+{
+    char path[COMMIT_PATH_BYTES];
+    enum sidestep_status status = series_load_parts_all(
+        series, asked, state, options, &choice->step, choice->rejected, report, err);
+
+    if (status != SIDESTEP_OK) {
+        error_wrap(err, "resume from the parts of series '%s'", series->root);
+        return status;
+    }
+    series->has_resumed = true;
+    format_path(series, choice->step, path);
+    series_emit_resumed(series, path, choice->step,
+                        asked >= 0                    ? "asked"
+                        : choice->rejected[0] != '\0' ? "rejected"
+                                                      : "newest");
+    return SIDESTEP_OK;
+}
+
 enum sidestep_status sidestep_series_load(struct sidestep_series *series,
                                           struct sidestep_state_dict *state,
                                           const struct sidestep_load_options *theirs,
@@ -167,7 +190,9 @@ enum sidestep_status sidestep_series_load(struct sidestep_series *series,
         status = FAIL(err, SIDESTEP_EINVAL, "%s is NULL", state == NULL ? "state" : "step");
     TRY(comm_agree_all(&series->engine->comm, status, err));
     begin_resume(series);
-    status = load_newest_all(series, state, &options, &choice, report, err);
+    status = series_has_parts(series)
+                 ? load_parts_all(series, -1, state, &options, &choice, report, err)
+                 : load_newest_all(series, state, &options, &choice, report, err);
     end_resume(series);
     if (rejected != NULL)
         memcpy(rejected, choice.rejected, sizeof(choice.rejected));
@@ -221,6 +246,7 @@ enum sidestep_status sidestep_series_load_step(struct sidestep_series *series, u
                                                struct sidestep_error *err)
 {
     struct sidestep_load_options options;
+    struct choice choice = {0};
 
     TRY(series_check(series, err));
     enum sidestep_status status = load_options_copy(&options, theirs, err);
@@ -228,7 +254,9 @@ enum sidestep_status sidestep_series_load_step(struct sidestep_series *series, u
         status = FAIL(err, SIDESTEP_EINVAL, "state is NULL");
     TRY(comm_agree_all(&series->engine->comm, status, err));
     begin_resume(series);
-    status = load_step_all(series, step, state, &options, report, err);
+    status = series_has_parts(series) ? load_parts_all(series, (int64_t)min_u64(step, INT64_MAX),
+                                                       state, &options, &choice, report, err)
+                                      : load_step_all(series, step, state, &options, report, err);
     end_resume(series);
     return status;
 }

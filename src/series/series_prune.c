@@ -101,6 +101,7 @@ static enum sidestep_status prune(struct sidestep_series *series, const struct r
                           .retention = retention,
                           .naming = &series->naming,
                           .run_id = series->run_id,
+                          .is_whole = series_has_parts(series) ? series_is_whole : NULL,
                           .is_settled = is_settled,
                           .may_delete = may_delete,
                           /* To make room is worth more than the mirror. */
@@ -124,7 +125,7 @@ enum sidestep_status sidestep_series_prune(struct sidestep_series *series,
     if (report == NULL)
         return FAIL(err, SIDESTEP_EINVAL, "report is NULL");
     *report = (struct sidestep_gc_report){0};
-    if (series->engine->comm.rank != 0)
+    if (!series_leads(series))
         return SIDESTEP_OK;
     series_record_outcomes(series); /* the thread may not have recorded them yet */
     lock_acquire(&series->prune_lock);
@@ -178,6 +179,12 @@ enum sidestep_status sidestep_series_delete(struct sidestep_series *series, uint
 
     TRY(series_check(series, err));
     name_template_format_name(&series->naming, step, name);
+    if (series_has_parts(series))
+        return FAIL(
+            err, SIDESTEP_EUNSUPPORTED,
+            "delete '%s/%s': it is made of parts in the directories of several nodes, which "
+            "only retention deletes",
+            series->root, name);
     if (series->engine->comm.rank == 0) {
         lock_acquire(&series->prune_lock);
         status = delete_step(series, name, step, err);
@@ -245,7 +252,7 @@ enum sidestep_status series_start_pruner(struct sidestep_series *series, struct 
 {
     if (!series->retention.wanted)
         return SIDESTEP_OK;
-    assert(!series->has_pruner && series->engine->comm.rank == 0);
+    assert(!series->has_pruner && series_leads(series));
     TRY(thread_start(&series->pruner, "sidestep-prune", pruner_main, series, err));
     series->has_pruner = true;
     return SIDESTEP_OK;

@@ -17,6 +17,18 @@ enum sidestep_status series_check(const struct sidestep_series *series, struct s
     return SIDESTEP_OK;
 }
 
+bool series_has_parts(const struct sidestep_series *series)
+{
+    return series->groups.mine.count != 0;
+}
+
+bool series_leads(const struct sidestep_series *series)
+{
+    uint32_t rank = (uint32_t)series->engine->comm.rank;
+
+    return rank == (series_has_parts(series) ? series->groups.mine.ranks[0] : 0);
+}
+
 struct sidestep_save *series_find_in_flight(const struct sidestep_series *series, const char *name)
 {
     for (unsigned i = 0; i < series->save_count; i++) {

@@ -528,7 +528,8 @@ static enum sidestep_status verify_with(struct verify *v, struct workers *worker
     TRY(report_files(v, err));
     if (v->options == NULL || (v->options->skips == NULL && v->options->take == NULL))
         TRY(verify_extras(v->reader, v->findings, err));
-    TRY(check_coverage(v->reader, v->findings, err));
+    if (v->reader->manifest.part.rank_count == 0)
+        TRY(check_coverage(v->reader, v->findings, err));
     TRY(make_ranges(v, err));
     const struct parallel_read many = {.kind = &v->reader->queue,
                                        .store = v->reader->store,
@@ -580,7 +581,7 @@ enum sidestep_status verify_path(struct store *store, const char *path,
     struct verify_findings findings = {0};
     struct reader *reader = NULL;
 
-    TRY(reader_open(store, path, flags | READER_ALL, &reader, err));
+    TRY(reader_open(store, path, flags | READER_ALL | READER_PARTS, &reader, err));
     enum sidestep_status status = mode != SIDESTEP_VERIFY_STRUCTURE
                                       ? verify_reader(reader, workers, options, &findings, err)
                                       : reader_check_extras(reader, err);

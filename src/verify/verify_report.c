@@ -84,13 +84,14 @@ static enum sidestep_status verify_at(const char *path, struct workers *workers,
     trimmed[object_url_trimmed(path)] = '\0'; /* because file names are appended */
     TRY(object_path_open(path, &store, err));
     uint32_t ring = store_ring_probe() == 0 ? READER_IO_URING : 0;
-    const struct verify_foreign_request request = {
-        .store = store,
-        .path = trimmed,
-        .flags = READER_TOLERANT | READER_SALVAGE | READER_SHARED_LOCK | STORE_DIRECT | ring,
-        .workers = workers,
-        .options = options,
-        .findings = findings};
+    const struct verify_foreign_request request = {.store = store,
+                                                   .path = trimmed,
+                                                   .flags = READER_TOLERANT | READER_SALVAGE |
+                                                            READER_SHARED_LOCK | READER_PARTS |
+                                                            STORE_DIRECT | ring,
+                                                   .workers = workers,
+                                                   .options = options,
+                                                   .findings = findings};
     enum sidestep_status status = reader_open(request.store, path, request.flags, &reader, &why);
     bool is_foreign = false;
 

@@ -142,7 +142,7 @@ def test_ls(sidestep):
         assert list(entry) == ["name", "path", "step", "state", "bytes", "files", "shared_files",
                                "small_files", "small_bytes", "ranks", "saved_at", "pinned", "abandoned", "renamed", "kept",
                                "kept_because", "tags",
-                               "metrics", "layout", "reason", "target"], entry
+                               "metrics", "layout", "reason", "target", "part_ranks"], entry
         assert entry["state"] == "committed" and entry["step"] is None, entry
         assert entry["path"] == os.path.join(root, entry["name"]), entry
         assert entry["bytes"] > 9000, entry

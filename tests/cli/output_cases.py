@@ -82,7 +82,7 @@ def test_foreign_is_hidden(sidestep):
                            "small_files", "small_bytes",
                            "ranks", "saved_at",
                            "pinned", "abandoned", "renamed", "kept", "kept_because", "tags", "metrics", "layout",
-                           "reason", "target"]
+                           "reason", "target", "part_ranks"]
     assert entry["name"] == "src" and entry["state"] == "foreign" and entry["step"] is None
     assert entry["ranks"] is None
 

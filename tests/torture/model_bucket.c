@@ -334,6 +334,7 @@ bool bucket_run(struct explore *x, const struct workload *workload, uint64_t run
         .workload = workload, .prng = prng_new(run), .after_change = after_change, .context = x};
     model.parent = MODEL_PARENT_URL;
     model.has_files = (workload->traits & WORKLOAD_FILES) != 0;
+    model.has_parts = false;
     model.actor = &outside;
     model.random = run;
     set_up(&world);

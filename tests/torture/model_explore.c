@@ -291,14 +291,17 @@ static void end_all(struct ledger *ledger)
     }
 }
 
-/* Another save under the same name must work, and leave nothing behind. */
+/* Another save under the same name must work, and leave nothing behind. A part is never replaced,
+ * so it gets a name that no save had. */
 static bool recover_one_off(const struct workload *workload, struct ledger *ledger,
                             struct store *store, struct clock *clock, struct problem *problem)
 {
     struct sidestep_error err = {0};
     struct saving saving = {.ledger = ledger, .votes_no = -1, .cheats = -1, .strays = -1};
+    char name[16];
 
-    saving.save = ledger_new_save(ledger, workload->target, 1);
+    snprintf(name, sizeof(name), "part-%u", ledger->save_count);
+    saving.save = ledger_new_save(ledger, model.has_parts ? name : workload->target, 1);
     if (program_save(&saving, 0, store, clock) != COMMIT_COMMITTED) {
         snprintf(problem->text, sizeof(problem->text), "the next save does not commit");
         return false;
@@ -504,6 +507,7 @@ bool explore_run(struct explore *x, const struct workload *workload, uint64_t ru
         return bucket_run(x, workload, run);
     model.parent = MODEL_PARENT;
     model.has_files = (workload->traits & WORKLOAD_FILES) != 0;
+    model.has_parts = (workload->traits & WORKLOAD_PARTS) != 0;
     world =
         (struct world){.workload = workload, .prng = prng_new(run), .after_change = after_change};
     struct scene scene = {.x = x, .workload = workload, .ledger = &world.ledger};

@@ -79,7 +79,7 @@ bool ledger_look(struct store *store, const struct ledger *ledger, const char *n
 
     *save = MODEL_NOTHING;
     snprintf(path, sizeof(path), "%s/%s", model.parent, name);
-    enum sidestep_status status = reader_open(store, path, 0, &reader, &err);
+    enum sidestep_status status = reader_open(store, path, READER_PARTS, &reader, &err);
     if (status == SIDESTEP_ENOTFOUND || status == SIDESTEP_EUNCOMMITTED)
         return true;
     if (status != SIDESTEP_OK)

@@ -60,6 +60,15 @@ const struct mutant model_mutants[] = {
      NULL},
     {"fsync of the parent after the rename", MUTANT_PARENT_SYNC, PHASE_PUBLISH, 2, FILE_NAME_NONE,
      ALL_RANKS, "fresh", NULL, NULL},
+    /* ---- a part */
+    {"fsync of the manifest of a part", MUTANT_FILE_SYNC, PHASE_PUBLISH, 0, FILE_NAME_MANIFEST,
+     ALL_RANKS, "part", NULL, NULL},
+    {"fsync of the saving directory of a part", MUTANT_DIR_SYNC, PHASE_PUBLISH, 1, FILE_NAME_NONE,
+     ALL_RANKS, "part", NULL, NULL},
+    {"fsync of the parent after the rename of a part", MUTANT_PARENT_SYNC, PHASE_PUBLISH, 2,
+     FILE_NAME_NONE, ALL_RANKS, "part", NULL, NULL},
+    {"looking for the marker of a part", MUTANT_HIDE_MARKER, PHASE_LEARN, 0, FILE_NAME_NONE,
+     ALL_RANKS, "part-2", NULL, NULL},
     /* ---- in place */
     {"fsync of NAME before the exchange", MUTANT_DIR_SYNC, PHASE_PUBLISH, 1, FILE_NAME_NONE,
      ALL_RANKS, "over-swap", NULL, NULL},

@@ -5,6 +5,7 @@
  */
 #include "model.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -62,6 +63,18 @@ static enum sidestep_status guard_check(void *context, const struct commit *comm
     return lease_check(context, err);
 }
 
+/* All ranks of the model are one group. Other groups do not concern it. */
+static void make_part(struct commit *commit)
+{
+    static const uint32_t ranks[] = {0, 1, 2};
+
+    assert(commit->world_size <= ARRAY_LENGTH(ranks));
+    commit->group = (struct commit_group){.ranks = ranks, .count = commit->world_size, .groups = 2};
+    commit->request.step = 1;
+    commit->request.incarnation = 1;
+    memcpy(commit->request.run_id, "00112233445566778899aabbccddeeff", SAVE_ID_HEX);
+}
+
 static void init(struct rank *r, uint32_t rank, struct store *store, struct clock *clock)
 {
     const struct saving *s = r->saving;
@@ -77,6 +90,8 @@ static void init(struct rank *r, uint32_t rank, struct store *store, struct cloc
         .request.incarnation = s->incarnation,
         .layout_digest = MODEL_LAYOUT_DIGEST,
     };
+    if (model.has_parts)
+        make_part(&r->commit);
     if (s->has_series)
         memcpy(r->commit.request.run_id, s->run_id, sizeof(r->commit.request.run_id));
     if (s->sharing != NULL)

@@ -133,6 +133,38 @@ TEST(manifests_round_trip)
     }
 }
 
+/* A part names its ranks, and has files of no others. */
+TEST(parts_round_trip)
+{
+    static const uint32_t ranks[] = {0, 1, 2, 7, 9, 10};
+    OWNED_BUFFER bytes = {0};
+    OWNED_ARENA arena = {0};
+    struct manifest manifest = sample(), out;
+    struct manifest_file file = sample_files[0];
+
+    file.name = "__7_0.distcp";
+    manifest.files = &file;
+    manifest.file_count = 1;
+    manifest.world_size = 16;
+    manifest.metadata_bytes = 0;
+    manifest.required_features = MANIFEST_REQUIRED_PART;
+    manifest.part = (struct manifest_part){ranks, ARRAY_LENGTH(ranks), 3};
+    encode(&manifest, &bytes);
+    assert_non_null(memmem(bytes.bytes, bytes.length, "[0,2,7,7,9,10]", 14));
+    assert_int_equal(decode(bytes.bytes, bytes.length, &arena, &out, NULL), SIDESTEP_OK);
+    assert_manifests_equal(&manifest, &out);
+    assert_int_equal(out.part.parts, 3);
+    assert_int_equal(out.part.rank_count, ARRAY_LENGTH(ranks));
+    assert_memory_equal(out.part.ranks, ranks, sizeof(ranks));
+    assert_string_equal(manifest_part_text(&out).text, "0-2, 7, 9-10");
+    for (uint32_t rank = 0; rank < 16; rank++)
+        assert_int_equal(manifest_has_rank(&out, rank),
+                         rank <= 2 || rank == 7 || rank == 9 || rank == 10);
+    file.name = "__8_0.distcp";
+    bytes.length = 0;
+    assert_int_equal(manifest_encode(&manifest, &bytes, NULL), SIDESTEP_EINVAL);
+}
+
 /* The text of version 1, which never changes. */
 TEST(the_text_is_that_of_version_1)
 {
@@ -308,6 +340,14 @@ static const struct {
      "feature bit 63 is required, and newer"},
     {"features\":\"0000000000000000", "features\":\"000000000000000", SIDESTEP_ECORRUPT,
      "\"required_features\" is not 16 hexadecimal digits"},
+    {"features\":\"0000000000000000", "features\":\"0000000000000001", SIDESTEP_ECORRUPT,
+     "a part in some fields, and not in others"},
+    {"\"files\":[", "\"parts\":2,\"part\":[0,0],\"files\":[", SIDESTEP_ECORRUPT,
+     "a part in some fields, and not in others"},
+    {"\"files\":[", "\"part\":[0],\"files\":[", SIDESTEP_ECORRUPT, "an odd number of ranks"},
+    {"\"files\":[", "\"part\":[1,0],\"files\":[", SIDESTEP_ECORRUPT, "has the ranks 1 to 0"},
+    {"\"files\":[", "\"part\":[0,1,1,2],\"files\":[", SIDESTEP_ECORRUPT, "has the ranks 1 to 2"},
+    {"\"files\":[", "\"part\":[0,1048576],\"files\":[", SIDESTEP_ECORRUPT, "\"part\" is 1048576"},
     {"\"8000000000000001\"", "9223372036854775807", SIDESTEP_ECORRUPT, "a string is expected"},
     {"\"metadata\":{", "\"metadata\":[],\"m\":{", SIDESTEP_ECORRUPT, "an object is expected"},
     {"\"bytes\":4242", "\"bytes\":-1", SIDESTEP_ECORRUPT, "\"bytes\" is -1"},
@@ -392,7 +432,7 @@ TEST(manifests_that_a_reader_refuses_are_not_written)
         "step is -2",
         "world_size is 0",
         "world_size is 1048577 (1 to 1048576 are allowed)",
-        "feature bit 0 is required",
+        "feature bit 1 is required",
         "metadata.bytes is 9223372036854775808",
         "4194305 files (at most 4194304)",
     };
@@ -406,7 +446,7 @@ TEST(manifests_that_a_reader_refuses_are_not_written)
         manifest.incarnation += i == 2;
         manifest.step = i == 3 ? -2 : 1;
         manifest.world_size = i == 4 ? 0 : SIDESTEP_MAX_RANKS + (i == 5);
-        manifest.required_features = i == 6;
+        manifest.required_features = i == 6 ? 2 : 0;
         manifest.metadata_bytes = (uint64_t)INT64_MAX + (i == 7);
         manifest.file_count = i == 8 ? MANIFEST_MAX_FILES + 1 : 1;
         assert_int_equal(manifest_encode(&manifest, &bytes, &err),

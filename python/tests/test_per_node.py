@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""``near="per_node"``: each node has a directory for itself, under another path on each.  Ranks are
+processes; a letter says which node a rank is on."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import threading
+from pathlib import Path
+from typing import Any, Optional
+
+import pytest
+import torch
+from ranks import RanksFailed, run_ranks
+
+import sidestep
+
+
+def states(step: int) -> dict[str, Any]:
+    """What each rank has: the library writes each of these once, on some rank."""
+    return {
+        **{f"w{i}": torch.full((300, 70), float(step * 100 + i)) for i in range(6)},
+        "note": {"step": step, "text": "x" * 100},
+    }
+
+
+def work(
+    rank: int, root: str, nodes: str, steps: list[int], resumes: bool, step: Optional[int] = None
+) -> Optional[int]:
+    """Resume, check what was loaded, and save ``steps``.  Returns the step that was resumed."""
+    came = None
+    with sidestep.Checkpointer(f"{root}/{nodes[rank]}/run", near="per_node") as checkpoints:
+        if resumes:
+            state = states(-1)
+            loaded = checkpoints.resume(state, step=step)
+            came = loaded.step if loaded is not None else None
+            if came is not None:
+                wanted = states(came)
+                assert all(torch.equal(state[f"w{i}"], wanted[f"w{i}"]) for i in range(6))
+                assert state["note"] == wanted["note"]
+        for one in steps:
+            checkpoints.save(one, states(one))
+        checkpoints.wait()
+    return came
+
+
+def test_a_run_goes_on_wherever_its_ranks_are(tmp_path: Path) -> None:
+    root = str(tmp_path)
+    assert run_ranks(4, work, root, "aabb", [], True) == [None] * 4
+    run_ranks(4, work, root, "aabb", [1, 2], True)
+    assert not list(tmp_path.glob("*/run/*/.metadata"))
+    assert run_ranks(4, work, root, "aabb", [], True) == [2] * 4
+    assert run_ranks(4, work, root, "baba", [], True) == [2] * 4
+    assert run_ranks(3, work, root, "bac", [3], True) == [2] * 3
+    assert run_ranks(5, work, root, "aabbc", [], True) == [3] * 5
+    assert not list(tmp_path.glob("*/run/.sidestep.*"))
+
+
+def test_a_step_of_which_a_part_is_lost_is_passed_over(tmp_path: Path) -> None:
+    run_ranks(2, work, str(tmp_path), "ab", [1, 2], True)
+    shutil.rmtree(tmp_path / "b" / "run" / "step-2")
+    assert run_ranks(2, work, str(tmp_path), "ab", [], True) == [1, 1]
+    shutil.rmtree(tmp_path / "a" / "run" / "step-1")
+    with pytest.raises(RanksFailed) as failed:
+        run_ranks(2, work, str(tmp_path), "ab", [], True)
+    errors = failed.value.exceptions
+    assert {error.status.name for error in errors.values()} == {"EMISMATCH"}
+    assert "ranks 0 of the 2" in str(errors[0])
+
+
+def test_going_back(tmp_path: Path) -> None:
+    run_ranks(2, work, str(tmp_path), "ab", [1, 2, 3], True)
+    assert run_ranks(2, work, str(tmp_path), "ab", [2], True, 1) == [1, 1]
+    assert run_ranks(2, work, str(tmp_path), "ab", [], True) == [2, 2]
+
+
+def test_one_directory_has_checkpoints_as_ever(tmp_path: Path) -> None:
+    run_ranks(2, work, str(tmp_path), "aa", [1], True)
+    assert (tmp_path / "a" / "run" / "step-1" / ".metadata").exists()
+    assert run_ranks(2, work, str(tmp_path), "aa", [], True) == [1, 1]
+
+
+def test_a_part_is_no_checkpoint(tmp_path: Path) -> None:
+    run_ranks(2, work, str(tmp_path), "ab", [1], True)
+    part = tmp_path / "a" / "run" / "step-1"
+    with pytest.raises(sidestep.Error, match="one of 2 parts, of ranks 0 of 2"):
+        sidestep.load({"w0": torch.zeros(300, 70)}, checkpoint_id=part)
+    with pytest.raises(ValueError, match="near="):
+        sidestep.Checkpointer(tmp_path / "x", near="node")  # type: ignore[arg-type]
+
+
+def save_until_killed(rank: int, root: str, victim: int, after_s: float) -> None:
+    """Resume and save without an end.  The ``victim`` is killed, and the other rank ends when it
+    notices.  What a rank knows to be durable on its node, it says by a file."""
+    if rank == victim:
+        threading.Timer(after_s, os.kill, (os.getpid(), signal.SIGKILL)).start()
+    node = f"{root}/{'ab'[rank]}"
+    try:
+        checkpoints = sidestep.Checkpointer(f"{node}/run", near="per_node", keep_last_n=2)
+        loaded = checkpoints.resume(states(-1))
+        step = loaded.step if loaded is not None else 0
+        while True:
+            step += 1
+            if checkpoints.save(step, states(step)).wait():
+                Path(f"{node}/said-{step}").touch()
+    finally:
+        os._exit(3)
+
+
+def said(root: Path) -> int:
+    """The newest step of which all nodes have said that it is there."""
+    steps = [{int(path.name[5:]) for path in root.glob(f"{node}/said-*")} for node in "ab"]
+    return max(steps[0] & steps[1], default=0)
+
+
+def test_ranks_are_killed(tmp_path: Path) -> None:
+    rounds = int(os.environ.get("SIDESTEP_KILLS", "4"))
+    chance = random.Random(3)
+    for number in range(rounds):
+        victim = number % 2
+        after_s = chance.uniform(0.3, 1.5)
+        run_ranks(2, save_until_killed, str(tmp_path), victim, after_s, may_die={0, 1})
+        resumed = run_ranks(2, work, str(tmp_path), "ab", [], True)
+        assert resumed[0] == resumed[1]
+        assert (resumed[0] or 0) >= said(tmp_path)
+        for node in "ab":
+            names = os.listdir(tmp_path / node / "run")
+            assert not [name for name in names if name.startswith(".sidestep.")], names
+            assert len([name for name in names if name.startswith("step-")]) <= 5, names
+    assert said(tmp_path) > 0

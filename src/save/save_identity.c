@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* save_identity.c -- makes the id of a save, and sets the group of ranks that commits it. */
+#include <string.h>
+#include <xxhash.h>
+
+#include "base/base.h"
+#include "save/save.h"
+
+enum sidestep_status save_make_id(const struct sidestep_save *save,
+                                  const struct save_series *series, uint8_t id[SAVE_ID_BYTES],
+                                  struct sidestep_error *err)
+{
+    OWNED_BUFFER text = {0};
+
+    if (series == NULL)
+        return random_bytes(id, SAVE_ID_BYTES, err);
+    buffer_printf(&text, "%s %llu %llu %s", series->run_id, (unsigned long long)series->incarnation,
+                  (unsigned long long)save->saver->save_counter, save->commit.name);
+    TRY(buffer_check(&text, err));
+    XXH128_canonical_t canonical;
+    XXH128_canonicalFromHash(&canonical, XXH3_128bits(text.bytes, text.length));
+    memcpy(id, canonical.digest, SAVE_ID_BYTES);
+    return SIDESTEP_OK;
+}
+
+enum sidestep_status save_set_group(struct sidestep_save *save, const struct save_series *series,
+                                    const struct sidestep_state_dict *state,
+                                    struct sidestep_error *err)
+{
+    const struct commit_group *group = series != NULL ? series->group : NULL;
+
+    if (group == NULL || group->count == 0)
+        return SIDESTEP_OK;
+    save->group_ranks = memory_new(group->count, sizeof(*group->ranks));
+    if (save->group_ranks == NULL)
+        return FAIL_NOMEM(err, group->count * sizeof(*group->ranks));
+    memcpy(save->group_ranks, group->ranks, group->count * sizeof(*group->ranks));
+    save->commit.group = *group;
+    save->commit.group.ranks = save->group_ranks;
+    if (state->file_count != 0)
+        return FAIL(err, SIDESTEP_EUNSUPPORTED,
+                    "small files are not saved where each node has a directory for itself");
+    return SIDESTEP_OK;
+}

@@ -1,0 +1,346 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * series_gather.c -- loads from parts, where each node has a directory for itself.
+ *
+ * In each directory, the rank that leads makes a hidden directory, the view, that looks like the
+ * whole checkpoint: links to the files of the part that is there, and the records of the whole,
+ * which rank 0 makes of the footers of all parts. Then all ranks load from the view, as from any
+ * checkpoint. Files that a rank needs, and that its view lacks, are brought there before, in
+ * pieces, from a rank that has them. The loader checks each byte against the hashes of the
+ * manifest. In the end the view goes. It has the marker of a save, so what a kill leaves is swept
+ * as that of a dead save.
+ */
+#include <stdio.h>
+#include <string.h>
+#include <xxhash.h>
+
+#include "base/base.h"
+#include "load/load.h"
+#include "series/series.h"
+#include "series/series_view.h"
+#include "verify/verify.h"
+
+#define PIECE_BYTES ((size_t)4 << 20)
+#define MAX_TRIES 64u /* damaged steps that are passed over */
+
+void series_end_view(struct sidestep_series *series)
+{
+    struct sidestep_error done = {.status = SIDESTEP_EABORTED};
+    struct series_view *view = TAKE(series->view);
+
+    if (view == NULL)
+        return;
+    if (series->engine->bring == &view->bring)
+        series->engine->bring = NULL;
+    if (view->commit.store != NULL && view->commit.dir != NULL) {
+        commit_abort(&view->commit, &done);
+        commit_remove_outcome(&view->commit);
+    }
+    commit_close(&view->commit);
+    free(view->holders);
+    free(view);
+}
+
+/* ---- the views */
+
+/* The id of the view: all ranks know it, and no save has it. */
+static void make_view_id(const struct series_view *view, uint8_t id[SAVE_ID_BYTES])
+{
+    XXH128_canonical_t canonical;
+
+    XXH128_canonicalFromHash(&canonical, XXH3_128bits_withSeed(view->whole.save_id, SAVE_ID_HEX,
+                                                               view->series->incarnation));
+    memcpy(id, canonical.digest, SAVE_ID_BYTES);
+}
+
+static void set_view_path(struct series_view *view)
+{
+    char hex[SAVE_ID_HEX], name[FILE_NAME_BYTES];
+    uint8_t id[SAVE_ID_BYTES];
+
+    make_view_id(view, id);
+    hash_to_hex(id, sizeof(id), hex);
+    file_name_format(FILE_NAME_SAVING, hex, 0, 0, name);
+    snprintf(view->path, sizeof(view->path), "%s/%s", view->series->root, name);
+}
+
+/* Link the files that this root has. */
+static enum sidestep_status link_files(struct series_view *view, const char *name,
+                                       struct sidestep_error *err)
+{
+    OWNED_REFERENCED_FILES named = {0};
+    OWNED_NAMES struct name_list names = {0};
+    OWNED_DIR *dir = NULL;
+
+    if (!series_has_save(view->series, name, view->whole.save_id))
+        return SIDESTEP_OK;
+    TRY(store_dir_open(view->series->store, view->series->lease.root, name, &dir, err));
+    TRY(name_list_read(dir, &names, err));
+    for (size_t i = 0; i < names.count; i++)
+        if (file_name_parse(names.names[i]).kind == FILE_NAME_SHARD)
+            TRY(WRAP(store_link(dir, names.names[i], view->commit.dir, names.names[i], err), err,
+                     "link '%s' of '%s'", names.names[i], name));
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status make_view(struct series_view *view, const struct buffer *metadata,
+                                      const struct buffer *manifest, struct sidestep_error *err)
+{
+    struct sidestep_series *series = view->series;
+    char path[COMMIT_PATH_BYTES], name[FILE_NAME_BYTES], file[FILE_NAME_BYTES];
+    uint8_t id[SAVE_ID_BYTES];
+
+    view->commit =
+        (struct commit){.store = series->store,
+                        .clock = series->engine->clock,
+                        .world_size = 1,
+                        .request = {.step = view->whole.step, .incarnation = series->incarnation}};
+    memcpy(view->commit.request.run_id, series->run_id, sizeof(series->run_id));
+    make_view_id(view, id);
+    name_template_format_name(&series->naming, (uint64_t)view->whole.step, name);
+    snprintf(path, sizeof(path), "%s/%s", series->root, name);
+    TRY(commit_open(&view->commit, path, err));
+    TRY(commit_begin_export(&view->commit, id, err));
+    file_name_format(FILE_NAME_MANIFEST, view->whole.save_id, 0, 0, file);
+    TRY(small_file_write(view->commit.dir, file, manifest->bytes, manifest->length, err));
+    TRY(small_file_write(view->commit.dir, FILE_NAME_METADATA, metadata->bytes, metadata->length,
+                         err));
+    return link_files(view, name, err);
+}
+
+/* ---- files that are brought */
+
+/* Mark the files that this rank reads from, and that its view lacks. */
+static enum sidestep_status find_wanted(const struct reader *r, const struct load_plan *plan,
+                                        uint8_t *wanted, struct sidestep_error *err)
+{
+    for (size_t i = 0; i < plan->count; i++) {
+        const char *name = plan->chunks[i].storage->file;
+        size_t file = name != NULL ? hash_table_find(&r->file_names, name) : SIZE_MAX;
+        struct store_stat stat;
+        if (file >= r->manifest.file_count || wanted[file] != 0)
+            continue;
+        enum sidestep_status status = store_stat(r->dir, name, &stat, err);
+        if (status != SIDESTEP_OK && status != SIDESTEP_ENOTFOUND)
+            return status;
+        wanted[file] = status == SIDESTEP_ENOTFOUND;
+    }
+    return SIDESTEP_OK;
+}
+
+/* Rank 0: give each rank that leads what the ranks of its group want. */
+static void join_wanted(const struct series_view *view, struct comm_parts *parts)
+{
+    const uint32_t *leads = view->series->groups.leads;
+
+    for (int32_t rank = 0; rank < view->series->engine->comm.size; rank++)
+        for (size_t i = 0; i < view->file_count; i++)
+            parts->bytes[parts->offsets[leads[rank]] + i] |= parts->bytes[parts->offsets[rank] + i];
+}
+
+/* Set ${wanted} to what the group of this rank wants, and ${sent} to what any does. */
+static enum sidestep_status agree_wanted_all(const struct series_view *view, uint8_t *wanted,
+                                             uint64_t *sent, struct sidestep_error *err)
+{
+    OWNED_BY(comm_parts_release) struct comm_parts parts = {0};
+    struct comm *comm = &view->series->engine->comm;
+    OWNED void *mine = NULL;
+    size_t bytes = 0;
+
+    TRY(comm_gather_all(comm, wanted, view->file_count, &parts, err));
+    if (comm->rank == 0)
+        join_wanted(view, &parts);
+    TRY(comm_scatter_all(comm, &parts, &mine, &bytes, err));
+    if (bytes == view->file_count && bytes != 0)
+        memcpy(wanted, mine, bytes);
+    for (size_t i = 0; i < view->file_count; i++)
+        sent[i] = wanted[i];
+    return comm_reduce_max_all(comm, sent, view->file_count, err);
+}
+
+/* Open file ${name}: to read it, or to receive it; or neither. */
+static enum sidestep_status open_file(const struct series_view *view, const struct reader *r,
+                                      const char *name, bool sends, bool receives,
+                                      struct store_file **file, struct sidestep_error *err)
+{
+    if (sends)
+        return store_file_open_to_read(r->dir, name, 0, file, err);
+    return receives ? store_file_create(view->commit.dir, name, 0, file, err) : SIDESTEP_OK;
+}
+
+static enum sidestep_status send_pieces_all(struct comm *comm, struct store_file *file, bool sends,
+                                            uint32_t holder, uint64_t length, void *piece,
+                                            struct sidestep_error *err)
+{
+    enum sidestep_status status = SIDESTEP_OK;
+
+    for (uint64_t at = 0; at < length; at += PIECE_BYTES) {
+        size_t bytes = (size_t)min_u64(PIECE_BYTES, length - at);
+        if (sends && status == SIDESTEP_OK)
+            status = store_file_read_at(file, piece, bytes, at, err);
+        TRY(comm_broadcast_all(comm, piece, bytes, (int32_t)holder, err));
+        if (file != NULL && !sends && status == SIDESTEP_OK)
+            status = store_file_write_at(file, piece, bytes, at, err);
+    }
+    return comm_agree_all(comm, status, err); /* what was sent instead is not used then */
+}
+
+static enum sidestep_status send_file_all(const struct series_view *view, const struct reader *r,
+                                          size_t i, bool is_wanted, void *piece,
+                                          struct sidestep_error *err)
+{
+    struct comm *comm = &view->series->engine->comm;
+    const struct manifest_file *row = &r->manifest.files[i];
+    bool sends = view->holders[i] == (uint32_t)comm->rank;
+    bool receives = is_wanted && series_leads(view->series);
+    OWNED_FILE *file = NULL;
+    enum sidestep_status status = view->holders[i] < (uint32_t)comm->size
+                                      ? open_file(view, r, row->name, sends, receives, &file, err)
+                                      : FAIL(err, SIDESTEP_EPEER, "nobody has it");
+
+    status = comm_agree_all(comm, status, err);
+    if (status == SIDESTEP_OK)
+        status = send_pieces_all(comm, file, sends, view->holders[i], row->bytes, piece, err);
+    return WRAP(status, err, "bring '%s' from rank %u", row->name, view->holders[i]);
+}
+
+/* struct load_bring */
+static enum sidestep_status bring_all(void *context, const struct reader *r,
+                                      const struct load_plan *plan, struct sidestep_error *err)
+{
+    const struct series_view *view = context;
+    struct comm *comm = &view->series->engine->comm;
+    OWNED uint8_t *wanted = memory_new(view->file_count, 1);
+    OWNED uint64_t *sent = memory_new(view->file_count, sizeof(*sent));
+    OWNED void *piece = memory_new(1, PIECE_BYTES);
+    enum sidestep_status status = SIDESTEP_OK;
+
+    if (wanted == NULL || sent == NULL || piece == NULL)
+        status = FAIL_NOMEM(err, PIECE_BYTES);
+    else if (r->manifest.file_count != view->file_count)
+        status = FAIL(err, SIDESTEP_EPEER, "the manifest has another number of files");
+    else
+        status = find_wanted(r, plan, wanted, err);
+    TRY(comm_agree_all(comm, status, err));
+    TRY(agree_wanted_all(view, wanted, sent, err));
+    for (size_t i = 0; i < view->file_count; i++)
+        if (sent[i] != 0)
+            TRY(send_file_all(view, r, i, wanted[i] != 0, piece, err));
+    return SIDESTEP_OK;
+}
+
+/* ---- loading */
+
+/* Make the view of the save on each node, and load from it. */
+static enum sidestep_status load_view_all(struct series_view *view,
+                                          struct sidestep_state_dict *state,
+                                          const struct sidestep_load_options *theirs,
+                                          struct sidestep_load_report *report,
+                                          struct sidestep_error *err)
+{
+    struct sidestep_load_options options = *theirs;
+    OWNED_BUFFER metadata = {0}, manifest = {0};
+    enum sidestep_status status = SIDESTEP_OK;
+
+    TRY(series_get_records_all(view, options.verify, &metadata, &manifest, err));
+    set_view_path(view);
+    if (series_leads(view->series))
+        status = make_view(view, &metadata, &manifest, err);
+    TRY(comm_agree_all(&view->series->engine->comm, status, err));
+    if (options.verify == SIDESTEP_VERIFY_BEFORE) /* each part was verified, on its node */
+        options.verify = SIDESTEP_VERIFY_READ;
+    view->bring = (struct load_bring){bring_all, view, view->path};
+    view->series->engine->bring = &view->bring;
+    return load_path_all(view->series->engine, view->path, state, &options, 0, report, err);
+}
+
+/* After a failed load: is a part damaged? Each node reads its own again. */
+static enum sidestep_status is_damaged_all(struct sidestep_series *series,
+                                           const struct series_whole *whole, uint64_t *damaged,
+                                           struct sidestep_error *err)
+{
+    char name[FILE_NAME_BYTES], path[COMMIT_PATH_BYTES];
+
+    *damaged = 0;
+    name_template_format_name(&series->naming, (uint64_t)whole->step, name);
+    snprintf(path, sizeof(path), "%s/%s", series->root, name);
+    if (series_leads(series) && series_has_save(series, name, whole->save_id))
+        *damaged = reader_status_is_damage(verify_path(series->store, path, SIDESTEP_VERIFY_BEFORE,
+                                                       STORE_DROP_CACHE, series->engine->stagers,
+                                                       NULL, NULL));
+    return comm_reduce_max_all(&series->engine->comm, damaged, 1, err);
+}
+
+static enum sidestep_status
+load_once_all(struct sidestep_series *series, const struct series_whole *whole,
+              struct sidestep_state_dict *state, const struct sidestep_load_options *options,
+              struct sidestep_load_report *report, struct sidestep_error *err)
+{
+    struct series_view *view = memory_new(1, sizeof(*view));
+    enum sidestep_status status = view != NULL ? SIDESTEP_OK : FAIL_NOMEM(err, sizeof(*view));
+
+    series_end_view(series);
+    series->view = view;
+    TRY(comm_agree_all(&series->engine->comm, status, err));
+    *view = (struct series_view){.series = series, .whole = *whole};
+    status = load_view_all(view, state, options, report, err);
+    if (status != SIDESTEP_OK)
+        series_end_view(series);
+    return status;
+}
+
+static enum sidestep_status record_all(struct sidestep_series *series,
+                                       const struct series_whole *whole, struct sidestep_error *err)
+{
+    enum sidestep_status status = SIDESTEP_OK;
+
+    if (series_leads(series))
+        status = series_record_parts(series, (uint64_t)whole->step, whole->save_id, err);
+    return comm_agree_all(&series->engine->comm, status, err);
+}
+
+enum sidestep_status sidestep_series_path(const struct sidestep_series *series, uint64_t step,
+                                          char path[4096], struct sidestep_error *err)
+{
+    char name[FILE_NAME_BYTES];
+
+    TRY(series_check(series, err));
+    if (path == NULL)
+        return FAIL(err, SIDESTEP_EINVAL, "path is NULL");
+    name_template_format_name(&series->naming, step, name);
+    if (series->view != NULL && (uint64_t)series->view->whole.step == step)
+        snprintf(path, COMMIT_PATH_BYTES, "%s", series->view->path);
+    else
+        snprintf(path, COMMIT_PATH_BYTES, "%s/%s", series->root, name);
+    return SIDESTEP_OK;
+}
+
+enum sidestep_status series_load_parts_all(struct sidestep_series *series, int64_t asked,
+                                           struct sidestep_state_dict *state,
+                                           const struct sidestep_load_options *options,
+                                           uint64_t *step, char rejected[SERIES_REJECTED_BYTES],
+                                           struct sidestep_load_report *report,
+                                           struct sidestep_error *err)
+{
+    OWNED_NAMES struct name_list damaged = {0};
+    struct sidestep_error why = {.rank = -1};
+
+    for (unsigned tries = 0; tries < MAX_TRIES; tries++) {
+        struct series_whole whole = {.step = asked};
+        uint64_t is_damaged = 0;
+        enum sidestep_status status = series_choose_whole_all(series, &damaged, &whole, err);
+        memcpy(rejected, whole.rejected, sizeof(whole.rejected));
+        TRY(status);
+        status = load_once_all(series, &whole, state, options, report, &why);
+        if (status == SIDESTEP_OK) {
+            *step = (uint64_t)whole.step;
+            return record_all(series, &whole, err);
+        }
+        TRY(is_damaged_all(series, &whole, &is_damaged, err));
+        if (is_damaged == 0 || asked >= 0)
+            return error_copy(err, &why);
+        TRY(comm_agree_all(&series->engine->comm, name_list_add(&damaged, whole.save_id, err),
+                           err));
+    }
+    return error_copy(err, &why);
+}
