@@ -667,8 +667,8 @@ enum sidestep_copy_ahead {
  * lowest rank where they differ, whatever is chosen here; loads do not see the difference.
  *
  * Left to the lowest rank: tensors on devices, with gaps, fenced ones, those in memory of mapped
- * files, all of less than 64 KiB, and everything where they are less than 16 MiB together; and
- * incremental saves of a series, whose files must not move between ranks.
+ * files, all of less than 64 KiB, and everything where they are less than 16 MiB together; and all
+ * saves of an engine that has an incremental series, whose files must not move between ranks.
  */
 enum sidestep_replicas {
     SIDESTEP_REPLICAS_AUTO, /* share where that costs the program little: in saves by copy, or of a

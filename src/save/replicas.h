@@ -40,11 +40,11 @@ struct replica_block {
     size_t length;
 };
 
-/* What an engine keeps of them.  Zero but for the constant members: nothing is known. */
+/* What an engine keeps of them.  Zero but for ${wanted} and ${min_bytes}: nothing is known. */
 struct replicas {
-    /* Constant. */
+    /* As the engine was opened; LOWEST once a save was incremental. */
     enum sidestep_replicas wanted;
-    uint64_t min_bytes; /* REPLICAS_MIN_BYTES, less in tests of small states */
+    uint64_t min_bytes; /* constant: REPLICAS_MIN_BYTES, less in tests of small states */
     /* This rank would have shared, and others would not: it does not try again.  For saves whose
      * state may change meanwhile, and for the others. */
     bool outvoted[2];

@@ -179,8 +179,9 @@ static enum sidestep_status use_last_plan(struct save_start *start, struct sides
     bool copies = !start->still && !snapshot_policy_can_use_cow(&start->saver->snapshot_policy);
 
     start->digest = save_plan_digest(start->state);
-    start->shares = !start->save->incremental && /* another plan has other files */
-                    replicas_are_wanted(replicas, start->engine, start->still, copies);
+    if (start->save->incremental) /* from now on: another plan would have other files */
+        replicas->wanted = SIDESTEP_REPLICAS_LOWEST;
+    start->shares = replicas_are_wanted(replicas, start->engine, start->still, copies);
     replicas->hashed = false;
     if (start->digest != start->saver->layout_digest || start->shares != replicas->planned)
         return SIDESTEP_OK;
