@@ -52,6 +52,10 @@ def test_golden_files_are_read_as_stock_does():
             assert error.name == "pathlib._local"
             assert read_metadata(path).state_dict_metadata
             continue
+        except ValueError:  # older torch cannot read the strides that 2.15 writes
+            assert "torch-2.15" in str(path) and torch.__version__ < "2.15"
+            assert read_metadata(path).state_dict_metadata
+            continue
         assert read_metadata(path) == want
         assert lazy_metadata(path) == want
         compared += len(want.state_dict_metadata) + len(want.storage_data)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed.checkpoint as stock
+import torch.nested._internal.nested_tensor as jagged
 from ranks import run_ranks
 from torch.testing._internal.two_tensor import TwoTensor
 from torch.utils._pytree import tree_map
@@ -88,6 +89,9 @@ MADE: dict[str, Callable[[int], Any]] = {
     ),
     "nested": lambda n: torch.nested.nested_tensor([torch.ones(2) * n, torch.ones(3)]),
 }
+SAFE: list[Any] = [Scaled, Flat, TwoTensor]
+if torch.__version__ >= "2.15":  # where they are no safe globals any more
+    SAFE += [torch._utils._rebuild_nested_tensor, jagged.NestedTensor, jagged._rebuild_njt]
 
 
 def plain(value: Any) -> Any:
@@ -114,7 +118,7 @@ def test_the_class_comes_back(tmp_path: Path, what: str, save: Callable[..., Any
     make = MADE[what]
     if save is _stock_save and what in ("sparse", "csr", "jagged", "nested"):
         pytest.skip("torch cannot save it")
-    with torch.serialization.safe_globals([Scaled, Flat, TwoTensor]):
+    with torch.serialization.safe_globals(SAFE):
         for number in (3, 2):  # the second save knows the layout
             save({"w": make(number), "p": torch.ones(2)}, checkpoint_id=tmp_path / "a")
         target = make(1)

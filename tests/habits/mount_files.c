@@ -115,9 +115,10 @@ void files_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *info)
 
     (void)ino;
     bool fails = handle->was_written && ++closed == habits.close_error;
-    if (fails && handle->is_dirty) /* what was not synced never arrived */
-        (void)ftruncate(handle->fd, 0);
-    fuse_reply_err(req, fails ? EDQUOT : 0);
+    if (fails && handle->is_dirty && ftruncate(handle->fd, 0) != 0) /* unsynced: never arrived */
+        fuse_reply_err(req, errno);
+    else
+        fuse_reply_err(req, fails ? EDQUOT : 0);
 }
 
 /* The last handle of a file that this host removed: now it goes. */

@@ -369,8 +369,13 @@ def test_golden_metadata(tool, path):
             # Python 3.13's name of the module.
             return super().find_class("pathlib" if module == "pathlib._local" else module, name)
 
+    if "torch-2.15" in str(path) and torch.__version__ < "2.15":
+        pytest.skip("older torch cannot read the strides that 2.15 writes")
     theirs = Paths(io.BytesIO(path.read_bytes())).load()
     ours = pickle.loads(tool.ok(b"m", path.read_bytes()))
+    for entry in theirs.state_dict_metadata.values():
+        if hasattr(getattr(entry, "properties", None), "strides"):
+            entry.properties.strides = None  # we write what older torch can read
     assert ours.state_dict_metadata == theirs.state_dict_metadata
     assert ours.storage_data == theirs.storage_data
     assert ours.planner_data == theirs.planner_data

@@ -16,6 +16,7 @@ static const char *const golden[] = {
     "tests/golden/torch-2.6.0/nested/.metadata",
     "tests/golden/torch-2.14.1/nested/.metadata",
     "tests/golden/torch-2.14.1/four_ranks/.metadata",
+    "tests/golden/torch-2.15.0/nested/.metadata",
 };
 
 static void read_file(const char *path, struct metadata *metadata)

@@ -8,6 +8,7 @@ of their own to ``.metadata``; these must neither make it unreadable nor be impo
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import io
 import os
@@ -37,7 +38,6 @@ _PLAIN_CLASSES = (
     "TensorStorageMetadata",
     "BytesStorageMetadata",
     "ChunkStorageMetadata",
-    "TensorProperties",
     "StorageMeta",
     "MetadataIndex",
 )
@@ -117,6 +117,19 @@ def _bare(cls: type) -> Callable[..., Any]:
     return make
 
 
+def _properties() -> type:
+    """As ``TensorProperties``, which an instance becomes with its state.  A newer torch may have
+    saved more: 2.15 added the strides, and an older one cannot take them."""
+    from torch.distributed.checkpoint.metadata import TensorProperties
+
+    class Properties(TensorProperties):
+        def __setstate__(self, state: Any) -> None:
+            self.__class__ = TensorProperties
+            self.__setstate__(state[: len(dataclasses.fields(TensorProperties))])
+
+    return Properties
+
+
 def _path(*parts: Any) -> Any:
     return pathlib.Path(*map(str, parts))
 
@@ -135,13 +148,14 @@ def _known() -> dict[tuple[str, str], Any]:
         ),
         (_DCP, "_MEM_FORMAT_ENCODING"): _sealed("_MEM_FORMAT_ENCODING", _Encoding),
         (_OLD, "MEM_FORMAT_ENCODING"): _sealed("MEM_FORMAT_ENCODING", _Encoding),
-        (_OLD, "TensorProperties"): _sealed("TensorProperties", _bare(metadata.TensorProperties)),
         ("collections", "OrderedDict"): _sealed("OrderedDict", OrderedDict),
         ("copyreg", "__newobj__"): _sealed("__newobj__", lambda cls, *args: cls(*args)),
     }
     for name in _PLAIN_CLASSES:
         if hasattr(metadata, name):
             known[_DCP, name] = _sealed(name, _bare(getattr(metadata, name)))
+    known[_DCP, "TensorProperties"] = _sealed("TensorProperties", _bare(_properties()))
+    known[_OLD, "TensorProperties"] = known[_DCP, "TensorProperties"]
     known[_MEGATRONS] = known[_DCP, "Metadata"]
     for module in ("pathlib", "pathlib._local"):
         for name in ("Path", "PosixPath", "WindowsPath"):
