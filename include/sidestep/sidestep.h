@@ -662,7 +662,7 @@ enum sidestep_copy_ahead {
  *
  * Where their bytes are equal on all ranks, each rank can write a part of them: hosts, and then the
  * ranks of each host, write as many bytes as others.  To find out, each rank hashes them in the
- * call (0.1 s per GiB and processor, or less).  If one differs, the lowest rank writes its own
+ * call, which takes the time of reading them.  If one differs, the lowest rank writes its own
  * value, as always.  A checkpoint never holds values of several ranks, nor another than that of the
  * lowest rank where they differ, whatever is chosen here; loads do not see the difference.
  *
