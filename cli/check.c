@@ -94,6 +94,8 @@ static void print_look(FILE *out, const struct cli_health_look *look)
         fprintf(out, "step %" PRId64, look->step);
     else
         write_text(out, look->newest);
+    if (look->has_parts)
+        fputs(" (the part of this node)", out);
     if (look->saved_at >= 0) {
         cli_format_units_age(age, look->now - look->saved_at);
         fprintf(out, " of %s ago", age);

@@ -63,7 +63,8 @@ find(struct cli_health_look *look, enum cli_health level, const char *format, ..
 
 static bool is_choice(const struct sidestep_listed *entry)
 {
-    return (entry->state == SIDESTEP_COMMITTED || entry->state == SIDESTEP_COMPLETE) &&
+    return (entry->state == SIDESTEP_COMMITTED || entry->state == SIDESTEP_COMPLETE ||
+            entry->state == SIDESTEP_PART) &&
            !entry->is_abandoned && !entry->is_renamed;
 }
 
@@ -148,7 +149,44 @@ static enum cli_health health_of_status(enum sidestep_status status)
                                                                        : CLI_HEALTH_UNKNOWN;
 }
 
-static void look_for_newest(struct cli_health_look *look, const struct cli_health_limits *limits)
+static void verify_one(const struct cli *cli, struct cli_health_look *look,
+                       const struct sidestep_listed *entry)
+{
+    struct sidestep_verify_report report = {0};
+    struct sidestep_error err = {0};
+
+    enum sidestep_status status = cli_verify_path(cli, entry->path, 0, &report, &err);
+    if (status != SIDESTEP_OK)
+        find(look, CLI_HEALTH_UNKNOWN, "'%s' cannot be verified: %s", entry->name, err.message);
+    else if (!report.is_ok)
+        find(look, report.status == SIDESTEP_ECORRUPT ? CLI_HEALTH_WARNING : CLI_HEALTH_UNKNOWN,
+             "'%s' does not verify: file '%s': %s", entry->name,
+             sidestep_verify_report_problem(&report, 0)->file,
+             sidestep_verify_report_problem(&report, 0)->message);
+    sidestep_verify_report_release(&report);
+}
+
+/* Where each node has a directory for itself, take the newest part: each node is looked at, and
+ * none can tell whether a step is whole. */
+static bool take_newest_part(const struct cli *cli, struct cli_health_look *look, bool reads)
+{
+    for (size_t i = look->list.count; i-- > 0;) {
+        const struct sidestep_listed *entry = sidestep_list_entry(&look->list, i);
+        if (entry->state != SIDESTEP_PART || !is_choice(entry))
+            continue;
+        look->newest = cli_memory_copy(entry->path, strlen(entry->path));
+        look->step = entry->step;
+        look->saved_at = entry->saved_at;
+        look->has_parts = true;
+        if (reads)
+            verify_one(cli, look, entry);
+        return true;
+    }
+    return false;
+}
+
+static void look_for_newest(const struct cli *cli, const struct cli_health_limits *limits,
+                            struct cli_health_look *look)
 {
     bool reads = limits->verify != CLI_HEALTH_STRUCTURE;
     struct sidestep_verify_options options = SIDESTEP_VERIFY_OPTIONS_INIT;
@@ -176,27 +214,10 @@ static void look_for_newest(struct cli_health_look *look, const struct cli_healt
         find(look, CLI_HEALTH_UNKNOWN, "%s", err.message);
     } else if (status == SIDESTEP_ENOTFOUND) {
         find(look, CLI_HEALTH_CRITICAL, "there is no checkpoint yet");
-    } else {
+    } else if (status != SIDESTEP_EMISMATCH || !take_newest_part(cli, look, reads)) {
         find(look, health_of_status(status), "%s", err.message);
     }
     sidestep_latest_report_release(&report);
-}
-
-static void verify_one(const struct cli *cli, struct cli_health_look *look,
-                       const struct sidestep_listed *entry)
-{
-    struct sidestep_verify_report report = {0};
-    struct sidestep_error err = {0};
-
-    enum sidestep_status status = cli_verify_path(cli, entry->path, 0, &report, &err);
-    if (status != SIDESTEP_OK)
-        find(look, CLI_HEALTH_UNKNOWN, "'%s' cannot be verified: %s", entry->name, err.message);
-    else if (!report.is_ok)
-        find(look, report.status == SIDESTEP_ECORRUPT ? CLI_HEALTH_WARNING : CLI_HEALTH_UNKNOWN,
-             "'%s' does not verify: file '%s': %s", entry->name,
-             sidestep_verify_report_problem(&report, 0)->file,
-             sidestep_verify_report_problem(&report, 0)->message);
-    sidestep_verify_report_release(&report);
 }
 
 static bool is_older(const struct cli_health_look *look, const struct sidestep_listed *entry)
@@ -228,7 +249,7 @@ static void verify_older(const struct cli *cli, struct cli_health_look *look,
 static void look_at(const struct cli *cli, const struct cli_health_limits *limits,
                     struct cli_health_look *look)
 {
-    look_for_newest(look, limits);
+    look_for_newest(cli, limits, look);
     count_entries(look, &look->list);
     judge_entries(look, &look->list);
     if (look->newest != NULL) {

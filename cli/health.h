@@ -38,6 +38,7 @@ struct cli_health_look {
     char *mirror;                   /* NULL, or ${place} */
     bool is_up;                     /* ${place} could be listed ... */
     struct sidestep_error unlisted; /* ... or why not */
+    bool has_parts;                 /* the newest is a part of a checkpoint, of this node */
     int64_t now;                    /* seconds since 1970 */
     char *newest;                   /* the checkpoint that a resume takes; NULL: none, or unknown */
     int64_t step;                   /* of it; -1: unknown */

@@ -8,6 +8,7 @@ import os
 import random
 import shutil
 import signal
+import subprocess
 import threading
 from pathlib import Path
 from typing import Any, Optional
@@ -90,6 +91,27 @@ def test_a_part_is_no_checkpoint(tmp_path: Path) -> None:
         sidestep.load({"w0": torch.zeros(300, 70)}, checkpoint_id=part)
     with pytest.raises(ValueError, match="near="):
         sidestep.Checkpointer(tmp_path / "x", near="node")  # type: ignore[arg-type]
+
+
+def test_check_judges_the_part_of_a_node(tmp_path: Path) -> None:
+    run_ranks(2, work, str(tmp_path), "ab", [1, 2], True)
+    root = tmp_path / "b" / "run"
+
+    def check(*words: str) -> tuple[int, str]:
+        program = Path(os.environ["SIDESTEP_LIBRARY"]).parent / "sidestep"
+        done = subprocess.run([program, "check", *words, root], capture_output=True, text=True)
+        return done.returncode, done.stdout
+
+    status, said = check("--min-kept", "2", "--max-age", "1d")
+    assert status == 0 and "step 2 (the part of this node)" in said
+    assert check("--min-kept", "3")[0] == 1
+    (shard,) = (root / "step-2").glob("*.distcp")
+    content = bytearray(shard.read_bytes())
+    content[len(content) // 2] ^= 1
+    shard.write_bytes(content)
+    assert check()[0] == 0
+    status, said = check("--verify", "newest")
+    assert status == 1 and "does not verify" in said
 
 
 def save_until_killed(rank: int, root: str, victim: int, after_s: float) -> None:
