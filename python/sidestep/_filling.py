@@ -44,9 +44,9 @@ def fill_from(series: Series, step: int, state: Any, *, rejected: str = "", **ho
     ``how``: strict, exact, verify and cast of `LoadOptions`."""
     from ._torch.load import LoadOptions, fill
 
-    path = series.place_of(step)
     options = LoadOptions(optional=_optional(state), whole=is_stateful(state), complete=True, **how)
-    return replace(fill(state, path, series.engine, options), step=step, rejected=rejected)
+    loaded = fill(state, series.place_of(step), series.engine, options)
+    return replace(loaded, path=series.path_of(step), step=step, rejected=rejected)
 
 
 def resume(series: Series, state: Any, step: Optional[int], **how: Any) -> Optional[Loaded]:

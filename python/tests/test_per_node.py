@@ -39,6 +39,7 @@ def work(
             loaded = checkpoints.resume(state, step=step)
             came = loaded.step if loaded is not None else None
             if came is not None:
+                assert loaded.path == f"{root}/{nodes[rank]}/run/step-{came}"
                 wanted = states(came)
                 assert all(torch.equal(state[f"w{i}"], wanted[f"w{i}"]) for i in range(6))
                 assert state["note"] == wanted["note"]
