@@ -8,6 +8,7 @@ import ctypes
 import os
 import subprocess
 from pathlib import Path
+from typing import Optional
 
 import pytest
 import torch
@@ -74,3 +75,22 @@ def test_every_rank_is_told(tmp_path: Path, way: str) -> None:
 @pytest.mark.usefixtures("mounts")
 def test_hosts_that_share_are_not_refused(tmp_path: Path, way: str) -> None:
     assert run_ranks(2, told, way, str(tmp_path), False) == [("OK", ""), ("OK", "")]
+
+
+def save_and_resume(rank: int, root: str) -> Optional[int]:
+    """On hosts that have their own file systems under one path.  Returns the step of the resume."""
+    on_host(root, rank == 1)
+    for step in (1, 2):
+        with sidestep.Checkpointer(os.path.join(root, "it"), near="per_node") as checkpoints:
+            state = {"w": torch.zeros(8)}
+            loaded = checkpoints.resume(state)
+            checkpoints.save(step, {"w": torch.full((8,), float(step))})
+    assert loaded is not None and torch.equal(state["w"], torch.ones(8))
+    return loaded.step
+
+
+@pytest.mark.usefixtures("mounts")
+def test_directories_of_each_node_may_be_allowed(tmp_path: Path) -> None:
+    assert run_ranks(2, save_and_resume, str(tmp_path)) == [1, 1]
+    assert (tmp_path / "it" / "step-2").exists()  # the part of rank 0
+    assert not list(tmp_path.glob("it/*/.metadata"))

@@ -133,7 +133,10 @@ enum sidestep_status files_look(struct commit *commit, struct sidestep_error *er
     if (stat.kind == STORE_FILE)
         return FAIL(err, SIDESTEP_EEXISTS, "'%s' is a file", commit->path);
     if (commit->group.count != 0) /* only the swap form makes parts */
-        return FAIL(err, SIDESTEP_EEXISTS, "'%s' is there already", commit->path);
+        return FAIL(err, SIDESTEP_EEXISTS,
+                    "'%s' is there already; if it is a part of a save that has just failed on "
+                    "another node, save again: that replaces it",
+                    commit->path);
     status = store_dir_open(commit->store, NULL, commit->path, &commit->dir, err);
     if (status == SIDESTEP_ENOTFOUND)
         return FAIL(err, SIDESTEP_EEXISTS, "'%s' is there, but is not a directory", commit->path);

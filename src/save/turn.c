@@ -350,6 +350,21 @@ enum sidestep_status turn_drain_all(struct sidestep_engine *engine, struct sides
     return status != SIDESTEP_OK ? status : unreported;
 }
 
+/* Each rank learns of its part, from storage, and then of the others. */
+static enum sidestep_status finish_parts_all(struct sidestep_save **out,
+                                             struct sidestep_save_info *info,
+                                             struct sidestep_error *err)
+{
+    struct sidestep_engine *engine = (*out)->engine;
+    struct turn_news news = {0};
+
+    THREAD_IS(CALLER);
+    TRY(comm_agree_all(&engine->comm, sidestep_save_finish(out, info, err), err));
+    TRY(turn_agree_parts_all(engine, &news, err));
+    learn_verdicts(&engine->saver->turns, news.verdicts);
+    return SIDESTEP_OK;
+}
+
 enum sidestep_status turn_finish_all(struct sidestep_save **out, struct sidestep_save_info *info,
                                      struct sidestep_error *err)
 {
@@ -362,8 +377,8 @@ enum sidestep_status turn_finish_all(struct sidestep_save **out, struct sidestep
     } verdict = {0};
 
     turn_join(save);
-    if (save->commit.group.count != 0) /* each rank learns of its part, from storage */
-        return comm_agree_all(comm, sidestep_save_finish(out, info, err), err);
+    if (save->commit.group.count != 0)
+        return finish_parts_all(out, info, err);
     if (comm->rank == 0) {
         verdict.state = save_get_state(save);
         lock_acquire(&save->shared.lock);

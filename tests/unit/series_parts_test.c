@@ -29,6 +29,7 @@ struct job {
     bool shared;        /* without SIDESTEP_SERIES_PER_NODE */
     bool background;    /* saves are not waited for */
     bool may_fail_save; /* a save that fails is no failure of the test */
+    char tears;         /* on this node, something takes the name of each part meanwhile; 0: none */
     bool resumes;
     int64_t back_to;   /* resume this step; -1: the newest */
     uint64_t saves[8]; /* steps; 0 ends */
@@ -68,17 +69,36 @@ static enum sidestep_status resume(struct sidestep_series *series, const struct 
     return status;
 }
 
-static enum sidestep_status save(struct sidestep_series *series, const struct job *job, int rank,
-                                 uint64_t step, struct sidestep_error *err)
+/* Somebody makes a directory with the name of a step, which has a file. */
+static void make_theirs(char node, uint64_t step)
+{
+    char name[32];
+
+    snprintf(name, sizeof(name), "step-%llu", (unsigned long long)step);
+    (void)mkdir(node_path(node, name), 0777);
+    snprintf(name, sizeof(name), "step-%llu/theirs", (unsigned long long)step);
+    (void)mkdir(node_path(node, name), 0777);
+}
+
+static enum sidestep_status save(struct sidestep_engine *engine, struct sidestep_series *series,
+                                 const struct job *job, int rank, uint64_t step,
+                                 struct sidestep_error *err)
 {
     struct sidestep_save *save = NULL;
     struct world world;
 
     world_make(&world, rank, job->ranks, WORLD_BY_ROWS, 1, false);
     world_fill(&world, step);
+    bool tears = job->tears != 0 && job->tears == job->nodes[rank];
+    if (tears)
+        sidestep_engine_pause(engine);
     enum sidestep_status status =
         job->background ? sidestep_series_save_async(series, step, world.state, NULL, &save, err)
                         : sidestep_series_save(series, step, world.state, NULL, NULL, err);
+    if (tears)
+        make_theirs(job->tears, step);
+    if (tears)
+        sidestep_engine_resume(engine);
     if (status == SIDESTEP_OK && job->background)
         status = sidestep_save_finish(&save, NULL, err);
     world_free(&world);
@@ -107,7 +127,7 @@ static int run_rank(struct sidestep_comm *comm, void *context)
         EXPECT(wrong == 0);
     }
     for (int i = 0; mine.resumed == SIDESTEP_OK && job->saves[i] != 0; i++) {
-        enum sidestep_status status = save(series, job, comm->rank, job->saves[i], &err);
+        enum sidestep_status status = save(engine, series, job, comm->rank, job->saves[i], &err);
         EXPECT(status == SIDESTEP_OK || job->may_fail_save);
         mine.saved = mine.saved == SIDESTEP_OK ? status : mine.saved;
     }
@@ -300,16 +320,18 @@ TEST(a_node_that_is_lost_takes_the_step)
     assert_true(has('a', "step-2"));
 }
 
-/* A step of which one node has another save is not whole. */
+/* A node that has a part of another save of the step lends nothing to it, and a step of which only
+ * such parts are left is not whole. */
 TEST(parts_of_two_saves_are_not_whole)
 {
     save_steps(2, "ab", false, 1, 2);
-    shell("cp -r %s %s", node_path('b', "step-2"), node_path('b', "kept"));
-    shell("rm -r %s%s", node_path('b', "step-2"), "");
+    shell("mv %s %s", node_path('b', "step-2"), node_path('b', "kept"));
     save_steps(2, "ab", true, 2, 2);
-    expect_resume(2, "ab", 2);
+    expect_resume(3, "abc", 2);
+    shell("mv %s %s", node_path('b', "kept"), node_path('c', "step-2"));
+    expect_resume(3, "abc", 2);
     shell("rm -r %s%s", node_path('b', "step-2"), "");
-    shell("mv %s %s", node_path('b', "kept"), node_path('b', "step-2"));
+    shell("mv %s %s", node_path('c', "step-2"), node_path('b', "step-2"));
     expect_resume(2, "ab", 1);
 }
 
@@ -347,18 +369,61 @@ TEST(what_is_whole_outlives_what_is_torn)
                       .resumes = true,
                       .background = true,
                       .may_fail_save = true,
-                      .saves = {2, 3, 4}};
+                      .tears = 'b',
+                      .saves = {2, 3, 4, 5}};
 
     save_steps(2, "ab", false, 1, 1);
-    for (uint64_t step = 2; step <= 4; step++) { /* a file in the way of the commit of node b */
-        char name[32];
-        snprintf(name, sizeof(name), "step-%llu", (unsigned long long)step);
-        shell("mkdir -p %s/%s", node_path('b', name), "theirs");
-    }
     run(&job);
-    assert_int_not_equal(job.saved, SIDESTEP_OK);
+    assert_true(has('a', "step-4")); /* node a has sealed its part, and node b has not */
     assert_true(has('a', "step-1") && has('b', "step-1"));
-    assert_true(has('b', "step-2/theirs"));
+    assert_true(has('b', "step-2/theirs") && has('b', "step-5/theirs"));
+    expect_resume(2, "ab", 1);
+}
+
+/* The step of a save that one node gave up can be saved again. */
+TEST(what_is_torn_is_replaced)
+{
+    struct job torn = {.ranks = 2,
+                       .nodes = "ab",
+                       .background = true,
+                       .may_fail_save = true,
+                       .tears = 'b',
+                       .saves = {1}};
+    struct job again = {.ranks = 2, .nodes = "ab", .resumes = true};
+
+    run(&torn);
+    assert_string_equal(state_of('a', "step-1", NULL), "part");
+    run(&again);
+    assert_int_equal(again.resumed, SIDESTEP_ENOTFOUND); /* nothing was lost: a run may begin */
+    shell("rm -r %s%s", node_path('b', "step-1"), "");
+    save_steps(2, "ab", false, 2, 2);
+    expect_resume(2, "ab", 2);
+}
+
+/* A sweep takes the marker that a kill left, and leaves the part; a save in place is refused. */
+TEST(a_part_is_left_alone)
+{
+    struct sidestep_gc_report report = {0};
+    struct sidestep_engine *engine = NULL;
+    struct sidestep_error err = {0};
+    struct world world;
+
+    save_steps(2, "ab", false, 1, 1);
+    shell("cd %s && touch $(ls -a | sed -n "
+          "'s/.sidestep.manifest.\\(.*\\)/.sidestep.\\1.pending/p')%s",
+          node_path('a', "step-1"), "");
+    assert_string_equal(state_of('a', "step-1", NULL), "part");
+    assert_int_equal(sidestep_gc(node_path('a', ""), 0, &report, &err), SIDESTEP_OK);
+    assert_int_equal(report.removed_count, 1);
+    sidestep_gc_report_release(&report);
+    world_make(&world, 0, 1, WORLD_BY_ROWS, 1, false);
+    world_fill(&world, 9);
+    assert_int_equal(sidestep_engine_open(&engine, NULL, &err), SIDESTEP_OK);
+    assert_int_equal(sidestep_save(engine, node_path('a', "step-1"), world.state, NULL, NULL, &err),
+                     SIDESTEP_EEXISTS);
+    assert_non_null(strstr(err.message, "is a part of a checkpoint"));
+    assert_int_equal(sidestep_engine_close(&engine, &err), SIDESTEP_OK);
+    world_free(&world);
     expect_resume(2, "ab", 1);
 }
 
