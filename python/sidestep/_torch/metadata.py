@@ -124,7 +124,7 @@ def _properties() -> type:
 
     class Properties(TensorProperties):
         def __setstate__(self, state: Any) -> None:
-            self.__class__ = TensorProperties
+            self.__class__ = TensorProperties  # type: ignore[assignment]
             self.__setstate__(state[: len(dataclasses.fields(TensorProperties))])
 
     return Properties
