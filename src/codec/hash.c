@@ -100,6 +100,14 @@ enum sidestep_status hash_sha256_source(const struct source *source,
     return SIDESTEP_OK;
 }
 
+void hash_id(const void *bytes, size_t length, uint64_t seed, uint8_t id[16])
+{
+    XXH128_canonical_t canonical;
+
+    XXH128_canonicalFromHash(&canonical, XXH3_128bits_withSeed(bytes, length, seed));
+    memcpy(id, canonical.digest, sizeof(canonical.digest));
+}
+
 void hash_to_hex(const uint8_t *digest, size_t bytes, char *hex)
 {
     static const char digits[] = "0123456789abcdef";

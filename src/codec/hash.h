@@ -44,6 +44,8 @@ void hash_sha256(const void *bytes, size_t length, uint8_t digest[HASH_SHA256_BY
 enum sidestep_status hash_sha256_source(const struct source *source,
                                         uint8_t digest[HASH_SHA256_BYTES],
                                         struct sidestep_error *err);
+/* An id that follows from ${bytes} and ${seed}: XXH3-128, in its canonical form. */
+void hash_id(const void *bytes, size_t length, uint64_t seed, uint8_t id[16]);
 /* Write ${bytes} of ${digest} as lower-case hexadecimal digits and a NUL. */
 void hash_to_hex(const uint8_t *digest, size_t bytes, char *hex);
 /* The reverse.  False: ${hex} is something else. */

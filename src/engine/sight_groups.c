@@ -4,7 +4,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <xxhash.h>
 
 #include "base/base.h"
 #include "codec/codec.h"
@@ -21,11 +20,11 @@ void sight_groups_release(struct sight_groups *groups)
 static void format_name(const uint8_t nonce[SAVE_ID_BYTES], uint32_t rank,
                         char name[FILE_NAME_BYTES])
 {
-    XXH128_canonical_t id;
+    uint8_t id[SAVE_ID_BYTES];
     char hex[SAVE_ID_HEX];
 
-    XXH128_canonicalFromHash(&id, XXH3_128bits_withSeed(nonce, SAVE_ID_BYTES, rank));
-    hash_to_hex(id.digest, SAVE_ID_BYTES, hex);
+    hash_id(nonce, SAVE_ID_BYTES, rank, id);
+    hash_to_hex(id, SAVE_ID_BYTES, hex);
     file_name_format(FILE_NAME_OUTCOME, hex, 0, 0, name);
 }
 

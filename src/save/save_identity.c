@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* save_identity.c -- makes the id of a save, and sets the group of ranks that commits it. */
 #include <string.h>
-#include <xxhash.h>
 
 #include "base/base.h"
+#include "codec/codec.h"
 #include "save/save.h"
 
 enum sidestep_status save_make_id(const struct sidestep_save *save,
@@ -17,9 +17,7 @@ enum sidestep_status save_make_id(const struct sidestep_save *save,
     buffer_printf(&text, "%s %llu %llu %s", series->run_id, (unsigned long long)series->incarnation,
                   (unsigned long long)save->saver->save_counter, save->commit.name);
     TRY(buffer_check(&text, err));
-    XXH128_canonical_t canonical;
-    XXH128_canonicalFromHash(&canonical, XXH3_128bits(text.bytes, text.length));
-    memcpy(id, canonical.digest, SAVE_ID_BYTES);
+    hash_id(text.bytes, text.length, 0, id);
     return SIDESTEP_OK;
 }
 

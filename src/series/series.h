@@ -161,6 +161,14 @@ enum sidestep_status series_choose_whole_all(struct sidestep_series *series,
                                              struct series_whole *whole,
                                              struct sidestep_error *err);
 
+/* ---- series_load.c ---- */
+
+/* After a failed load: set ${*damaged} to 1 on all ranks if one that reads ${path} again without
+ * the page cache finds it damaged, deleted, or being deleted.  Then the next older step is tried.
+ * NULL: this rank reads nothing.  Collective. */
+enum sidestep_status series_read_again_all(struct sidestep_series *series, const char *path,
+                                           uint64_t *damaged, struct sidestep_error *err);
+
 /* ---- series_gather.c: loads from parts ---- */
 
 /* What was put together is not needed any more.  Not collective. */

@@ -12,9 +12,9 @@
  */
 #include <stdio.h>
 #include <string.h>
-#include <xxhash.h>
 
 #include "base/base.h"
+#include "codec/codec.h"
 #include "load/load.h"
 #include "series/series.h"
 #include "series/series_view.h"
@@ -46,11 +46,7 @@ void series_end_view(struct sidestep_series *series)
 /* The id of the view: all ranks know it, and no save has it. */
 static void make_view_id(const struct series_view *view, uint8_t id[SAVE_ID_BYTES])
 {
-    XXH128_canonical_t canonical;
-
-    XXH128_canonicalFromHash(&canonical, XXH3_128bits_withSeed(view->whole.save_id, SAVE_ID_HEX,
-                                                               view->series->incarnation));
-    memcpy(id, canonical.digest, SAVE_ID_BYTES);
+    hash_id(view->whole.save_id, SAVE_ID_HEX, view->series->incarnation, id);
 }
 
 static void set_view_path(struct series_view *view)
@@ -261,14 +257,10 @@ static enum sidestep_status is_damaged_all(struct sidestep_series *series,
 {
     char name[FILE_NAME_BYTES], path[COMMIT_PATH_BYTES];
 
-    *damaged = 0;
     name_template_format_name(&series->naming, (uint64_t)whole->step, name);
     snprintf(path, sizeof(path), "%s/%s", series->root, name);
-    if (series_leads(series) && series_has_save(series, name, whole->save_id))
-        *damaged = reader_status_is_damage(verify_path(series->store, path, SIDESTEP_VERIFY_BEFORE,
-                                                       STORE_DROP_CACHE, series->engine->stagers,
-                                                       NULL, NULL));
-    return comm_reduce_max_all(&series->engine->comm, damaged, 1, err);
+    bool reads = series_leads(series) && series_has_save(series, name, whole->save_id);
+    return series_read_again_all(series, reads ? path : NULL, damaged, err);
 }
 
 static enum sidestep_status

@@ -24,17 +24,13 @@ static void format_path(const struct sidestep_series *series, uint64_t step,
     snprintf(path, COMMIT_PATH_BYTES, "%s/%s", series->root, name);
 }
 
-/* After a failed load: set ${*damaged} to 1 if rank 0, which reads it again without the page cache,
- * finds the checkpoint damaged, deleted, or being deleted.  Then the next older checkpoint is
- * tried. */
-static enum sidestep_status is_damaged_all(struct sidestep_series *series, const char *path,
+enum sidestep_status series_read_again_all(struct sidestep_series *series, const char *path,
                                            uint64_t *damaged, struct sidestep_error *err)
 {
-    *damaged = 0;
-    if (series->engine->comm.rank == 0)
-        *damaged = reader_status_is_damage(verify_path(series->store, path, SIDESTEP_VERIFY_BEFORE,
-                                                       STORE_DROP_CACHE, series->engine->stagers,
-                                                       NULL, NULL));
+    *damaged =
+        path != NULL &&
+        reader_status_is_damage(verify_path(series->store, path, SIDESTEP_VERIFY_BEFORE,
+                                            STORE_DROP_CACHE, series->engine->stagers, NULL, NULL));
     return comm_reduce_max_all(&series->engine->comm, damaged, 1, err);
 }
 
@@ -86,7 +82,7 @@ load_once_all(struct sidestep_series *series, struct sidestep_state_dict *state,
     status = load_path_all(series->engine, path, state, options, 0, report, &why);
     if (status == SIDESTEP_OK)
         return SIDESTEP_OK;
-    TRY(is_damaged_all(series, path, &damaged, err));
+    TRY(series_read_again_all(series, series->engine->comm.rank == 0 ? path : NULL, &damaged, err));
     *again = damaged != 0;
     if (!*again && (status == SIDESTEP_EIO || status == SIDESTEP_EPERM))
         return choose_fail_unreadable(&why, err);
