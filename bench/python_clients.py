@@ -1,8 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""python_clients.py [MIB [unsigned]] -- compares saves and loads of sidestep with those of stock
-torch through s3fs and s3torchconnector, on the store of bench/object_server.c. Prints the median of
-3 runs, in seconds. With "unsigned", no client makes a hash of what it sends: the profile says so.
+"""python_clients.py [MIB] [unsigned] [tls] [delay=MS] -- compares saves and loads of sidestep with
+those of stock torch through s3fs and s3torchconnector, on the store of bench/object_server.c. Prints
+the median of 3 runs, in seconds.
+
+unsigned: no client makes a hash of what it sends, because the profile says so.
+tls: over HTTPS; stunnel is in front of the store. Needs root: s3torchconnector trusts only the
+system's certificates, so the authority of this run is added to them, for these programs alone.
+delay=MS: the store waits so long before each answer.
 
     make && ninja -C build && tools/setup clients
     PYTHONPATH=python SIDESTEP_LIBRARY=$PWD/build/libsidestep.so.0 \\
@@ -13,28 +18,74 @@ import json
 import os
 import pathlib
 import resource
+import socket
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 import warnings
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests/objects"))
 RUNS = 3
 TENSORS = 16
+TRUSTED = "/etc/ssl/certs/ca-certificates.crt"  # which s3torchconnector reads, whatever is set
+STUNNEL = """foreground = yes
+pid =
+[store]
+accept = 127.0.0.1:{port}
+connect = {store}
+cert = {folder}/server.pem
+key = {folder}/server.key
+"""
 
 
-def start_store(config):
+def in_own_mounts():
+    """Runs this program again where it may lay a file over one of the system."""
+    if os.environ.get("SIDESTEP_BENCH_MOUNTS") is None:
+        os.environ["SIDESTEP_BENCH_MOUNTS"] = "own"
+        os.execvp("unshare", ["unshare", "--mount", sys.executable, *sys.argv])
+
+
+def start_tls(endpoint, folder):
+    """Starts stunnel in front of the store. Returns its process and its endpoint."""
+    from strict import tls
+
+    authority, _ = tls.make(folder, ["localhost"])
+    bundle = pathlib.Path(folder, "bundle.pem")
+    bundle.write_text(pathlib.Path(TRUSTED).read_text() + pathlib.Path(authority).read_text())
+    subprocess.run(["mount", "--bind", bundle, TRUSTED], check=True)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    settings = pathlib.Path(folder, "stunnel.conf")
+    store = endpoint.removeprefix("http://")
+    settings.write_text(STUNNEL.format(port=port, store=store, folder=folder))
+    process = subprocess.Popen(["stunnel4", settings], stderr=subprocess.DEVNULL)
+    while True:
+        assert process.poll() is None, "stunnel did not start"
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return process, f"https://127.0.0.1:{port}"
+        time.sleep(0.05)
+
+
+def start_store():
     process = subprocess.Popen(
         [ROOT / "build/bench/object-server"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
     )
-    endpoint = json.loads(process.stdout.readline())["endpoint"]
+    return process, json.loads(process.stdout.readline())["endpoint"]
+
+
+def use_store(endpoint, config):
     os.environ.pop("AWS_CA_BUNDLE", None)
+    if endpoint.startswith("https:"):
+        os.environ["AWS_CA_BUNDLE"] = TRUSTED
     os.environ.update(
         AWS_ACCESS_KEY_ID="key",
         AWS_SECRET_ACCESS_KEY="of-nobody",
@@ -45,7 +96,6 @@ def start_store(config):
         AWS_REQUEST_CHECKSUM_CALCULATION="when_required",
         AWS_RESPONSE_CHECKSUM_VALIDATION="when_required",
     )
-    return process
 
 
 def ways():
@@ -98,22 +148,39 @@ def measure_all(mib):
     return found
 
 
-def main(mib="1024", signing=""):
-    warnings.filterwarnings("ignore")
-    config = tempfile.NamedTemporaryFile("w")
-    if signing == "unsigned":
-        config.write("[default]\ns3 =\n    payload_signing_enabled = false\n")
-    config.flush()
-    store = start_store(config.name)
+def print_all(mib, words, folder):
+    config = os.path.join(folder, "config")
+    signing = "s3 =\n    payload_signing_enabled = false\n" if "unsigned" in words else ""
+    pathlib.Path(config).write_text(f"[default]\n{signing}")
+    front = None
+    store, endpoint = start_store()
     try:
-        print(f"{mib} MiB {signing}, load average {os.getloadavg()[0]:.0f}, {os.cpu_count()} processors")
-        for (name, what), values in measure_all(int(mib)).items():
+        for delay in (word for word in words if word.startswith("delay=")):
+            urllib.request.urlopen(f"{endpoint}/!delay?ms={delay[6:]}").close()
+        if "tls" in words:
+            front, endpoint = start_tls(endpoint, folder)
+        use_store(endpoint, config)
+        said = " ".join([f"{mib} MiB", *words])
+        print(f"{said}, load average {os.getloadavg()[0]:.0f}, {os.cpu_count()} processors")
+        for (name, what), values in measure_all(mib).items():
             times, used = (statistics.median(column) for column in zip(*values))
             print(f"{what} {name:17} {times:6.2f} s, {used:6.2f} s of a processor")
     finally:
+        if front is not None:
+            front.kill()
+            front.wait()
         store.stdin.close()
         store.wait()
 
 
+def main(words):
+    warnings.filterwarnings("ignore")
+    if "tls" in words:
+        in_own_mounts()
+    sizes = [int(word) for word in words if word.isdecimal()] or [1024]
+    with tempfile.TemporaryDirectory() as folder:
+        print_all(sizes[0], [word for word in words if not word.isdecimal()], folder)
+
+
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main(sys.argv[1:])
