@@ -205,6 +205,13 @@ enum sidestep_status list_root(struct store *store, const char *root, uint32_t f
     return status;
 }
 
+struct store_dir *list_root_dir(const struct sidestep_list *list)
+{
+    const struct listing *l = list->owner;
+
+    return l->root_dir;
+}
+
 enum sidestep_status list_check(struct sidestep_list *list, bool *gone, struct sidestep_error *err)
 {
     struct listing *l = list->owner;

@@ -16,13 +16,17 @@
 /* Keep the index of the root (root/index.h) up to date. This is for callers that delete under the
  * root; other listings write nothing. */
 #define LIST_KEEPS_INDEX 4u
-/* Keep the root open for list_check(). */
+/* Keep the root open, for list_root_dir() and list_check(). */
 #define LIST_STAYS_OPEN 8u
 /* List ${root} by names and manifests. Without LIST_CHECKED, a committed checkpoint may turn out to
  * be damaged: this is for callers that open what they choose. Starts over if names disappear
  * meanwhile. */
 enum sidestep_status list_root(struct store *store, const char *root, uint32_t flags,
                                struct sidestep_list *list, struct sidestep_error *err);
+
+/* The directory that was listed, which remembers what was read of it, until the list is checked or
+ * released. */
+struct store_dir *list_root_dir(const struct sidestep_list *list);
 
 /* Check a list with LIST_WITH_UNREADABLE and LIST_STAYS_OPEN as LIST_CHECKED would have: afterwards
  * it is as sidestep_list_root() shows it.  So one look serves a choice, which needs it unchecked,

@@ -14,6 +14,12 @@
 #include "format/format.h"
 #include "object/object.h"
 
+/* Where a directory is found without its path. */
+struct reader_place {
+    struct store_dir *parent;
+    const char *name;
+};
+
 #define READER_TRIES 5u
 
 static enum sidestep_status explain_missing(struct reader *r, struct sidestep_error *err)
@@ -320,13 +326,17 @@ static void lock_metadata(struct reader *r)
         store_file_discard(file);
 }
 
-/* Open the directory.  If the path is that of a file that may be of another format, there is none.
- */
-static enum sidestep_status open_dir(struct reader *r, struct sidestep_error *err)
+/* Open the directory, from ${place} or by its path.  If the path is that of a file that may be of
+ * another format, there is none. */
+static enum sidestep_status open_dir(struct reader *r, const struct reader_place *place,
+                                     struct sidestep_error *err)
 {
     struct sidestep_error why = {0};
+    enum sidestep_status status =
+        place != NULL ? store_dir_open(r->store, place->parent, place->name, &r->dir, &why)
+                      : named_dir_open(r->store, r->path, &r->dir, &why);
 
-    if (named_dir_open(r->store, r->path, &r->dir, &why) == SIDESTEP_OK) {
+    if (status == SIDESTEP_OK) {
         if ((r->flags & READER_SHARED_LOCK) != 0)
             lock_metadata(r);
     } else if ((r->flags & READER_FOREIGN) == 0 || why.sys_errno != ENOTDIR) {
@@ -371,14 +381,15 @@ static enum sidestep_status open_part(struct reader *r, struct sidestep_error *e
 }
 
 /* ${wanted}: NULL: take everything, and check the data files. */
-static enum sidestep_status open_once(struct reader *r, const struct reader_wanted *wanted,
+static enum sidestep_status open_once(struct reader *r, const struct reader_place *place,
+                                      const struct reader_wanted *wanted,
                                       struct reader_records *records, struct sidestep_error *err)
 {
     const struct reader_wanted everything = {0};
     bool is_given = records != NULL && records->manifest.length != 0, is_foreign = false;
     bool has_metadata = true;
 
-    TRY(open_dir(r, err));
+    TRY(open_dir(r, place, err));
     if (is_given)
         TRY(take_records(r, wanted, records, err));
     else if (r->dir != NULL)
@@ -454,7 +465,8 @@ static bool was_replaced(const struct reader *r)
            commit_read_identity(dir, &now, NULL) == SIDESTEP_OK && now != before;
 }
 
-static enum sidestep_status open_reader(struct store *store, const char *path, uint32_t flags,
+static enum sidestep_status open_reader(struct store *store, const struct reader_place *place,
+                                        const char *path, uint32_t flags,
                                         const struct reader_wanted *wanted,
                                         struct reader_records *records, struct reader **out,
                                         struct sidestep_error *err)
@@ -466,7 +478,7 @@ static enum sidestep_status open_reader(struct store *store, const char *path, u
     for (unsigned attempt = 0; attempt < READER_TRIES; attempt++) {
         struct reader *r = NULL;
         TRY(reader_new(store, path, flags, &r, err));
-        status = open_once(r, wanted, records, err);
+        status = open_once(r, attempt == 0 ? place : NULL, wanted, records, err);
         if (status == SIDESTEP_OK) {
             *out = r;
             return SIDESTEP_OK;
@@ -484,7 +496,15 @@ static enum sidestep_status open_reader(struct store *store, const char *path, u
 enum sidestep_status reader_open(struct store *store, const char *path, uint32_t flags,
                                  struct reader **out, struct sidestep_error *err)
 {
-    return open_reader(store, path, flags, NULL, NULL, out, err);
+    return open_reader(store, NULL, path, flags, NULL, NULL, out, err);
+}
+
+enum sidestep_status reader_open_in(struct store_dir *parent, const char *name, const char *path,
+                                    uint32_t flags, struct reader **out, struct sidestep_error *err)
+{
+    const struct reader_place place = {parent, name};
+
+    return open_reader(parent->store, &place, path, flags, NULL, NULL, out, err);
 }
 
 enum sidestep_status reader_open_to_load(struct store *store, const char *path, uint32_t flags,
@@ -492,7 +512,7 @@ enum sidestep_status reader_open_to_load(struct store *store, const char *path, 
                                          struct reader_records *records, struct reader **out,
                                          struct sidestep_error *err)
 {
-    return open_reader(store, path, flags & ~(uint32_t)READER_ALL, wanted, records, out, err);
+    return open_reader(store, NULL, path, flags & ~(uint32_t)READER_ALL, wanted, records, out, err);
 }
 
 bool reader_status_is_damage(enum sidestep_status status)

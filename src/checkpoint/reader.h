@@ -110,6 +110,11 @@ struct reader {
  * ECORRUPT: the message names the file. */
 enum sidestep_status reader_open(struct store *store, const char *path, uint32_t flags,
                                  struct reader **out, struct sidestep_error *err);
+/* The same of ${name} in ${parent}, whose path is that of ${path} without ${name}: what ${parent}
+ * remembers (store_dir_remember()) is not asked for again. */
+enum sidestep_status reader_open_in(struct store_dir *parent, const char *name, const char *path,
+                                    uint32_t flags, struct reader **out,
+                                    struct sidestep_error *err);
 void reader_close(struct reader **reader);
 
 /* The records of a checkpoint whose manifest lists its .metadata. One rank reads them for all. */

@@ -60,8 +60,8 @@ static bool is_choice(const struct sidestep_listed *entry, bool with_others)
     return list_is_candidate(entry) || (with_others && entry->state == SIDESTEP_COMPLETE);
 }
 
-/* Verify up to twice, the second time without the page cache.  A checkpoint of another program
- * without checksums cannot be verified. */
+/* Verify up to twice, the second time without the page cache and without what a listing remembers.
+ * A checkpoint of another program without checksums cannot be verified. */
 static enum sidestep_status verify_entry(const struct choose_options *how,
                                          const struct sidestep_listed *entry,
                                          struct sidestep_error *err)
@@ -71,8 +71,12 @@ static enum sidestep_status verify_entry(const struct choose_options *how,
     if (entry->state == SIDESTEP_COMPLETE)
         return FAIL(err, SIDESTEP_EUNSUPPORTED, "it has no checksums to verify it by (%s)",
                     entry->layout);
+    /* What the listing has read is not read again. */
     enum sidestep_status status =
-        verify_path(how->store, entry->path, how->mode, 0, how->workers, how->options, err);
+        how->root != NULL && !entry->is_link
+            ? verify_in(how->root, entry->name, entry->path, how->mode, how->workers, how->options,
+                        err)
+            : verify_path(how->store, entry->path, how->mode, 0, how->workers, how->options, err);
     if (status != SIDESTEP_OK && status != SIDESTEP_ENOMEM && status != SIDESTEP_ECANCELLED)
         status = verify_path(how->store, entry->path, how->mode, STORE_DROP_CACHE, how->workers,
                              how->options, err);

@@ -8,6 +8,7 @@
 
 struct choose_options {
     struct store *store;
+    struct store_dir *root; /* that was listed, if it is still open; or NULL */
     enum sidestep_verify_mode mode;
     bool with_others;        /* also complete checkpoints of other programs */
     struct workers *workers; /* this and ${options} are for modes that read, and may be NULL */

@@ -255,13 +255,14 @@ static enum sidestep_status look(const char *root, struct choose_options *how,
                                  bool *gone, struct sidestep_error *err)
 {
     OWNED_BY(sidestep_list_release) struct sidestep_list list = {0};
-    uint32_t flags = LIST_WITH_UNREADABLE | (given != NULL ? LIST_STAYS_OPEN : 0);
     struct sidestep_error why = {.rank = -1};
 
     *gone = false;
-    enum sidestep_status status = list_root(how->store, root, flags, &list, &why);
+    enum sidestep_status status =
+        list_root(how->store, root, LIST_WITH_UNREADABLE | LIST_STAYS_OPEN, &list, &why);
     if (status != SIDESTEP_OK)
         return fail_root(root, status, &why, err);
+    how->root = list_root_dir(&list);
     status = report_choice(root, how, &list, report, gone, err);
     if (given == NULL || *gone || status == SIDESTEP_ENOMEM)
         return status;

@@ -572,26 +572,3 @@ enum sidestep_status verify_reader(struct reader *reader, struct workers *worker
     free(v.ranges);
     return status;
 }
-
-enum sidestep_status verify_path(struct store *store, const char *path,
-                                 enum sidestep_verify_mode mode, uint32_t flags,
-                                 struct workers *workers, const struct verify_options *options,
-                                 struct sidestep_error *err)
-{
-    struct verify_findings findings = {0};
-    struct reader *reader = NULL;
-
-    TRY(reader_open(store, path, flags | READER_ALL | READER_PARTS, &reader, err));
-    enum sidestep_status status = mode != SIDESTEP_VERIFY_STRUCTURE
-                                      ? verify_reader(reader, workers, options, &findings, err)
-                                      : reader_check_extras(reader, err);
-    if (status == SIDESTEP_OK && findings.count != 0) {
-        const struct sidestep_problem *p = verify_findings_worst(&findings);
-        status = FAIL(err, verify_findings_judge(&findings), "%s%s%s%s%s",
-                      p->file != NULL ? p->file : "", p->file != NULL ? ": " : "",
-                      p->name != NULL ? p->name : "", p->name != NULL ? ": " : "", p->message);
-    }
-    verify_findings_release(&findings);
-    reader_close(&reader);
-    return status;
-}

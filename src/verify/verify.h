@@ -68,4 +68,9 @@ enum sidestep_status verify_path(struct store *store, const char *path,
                                  struct workers *workers, const struct verify_options *options,
                                  struct sidestep_error *err);
 
+/* The same of ${name} in ${parent}, see reader_open_in(). */
+enum sidestep_status verify_in(struct store_dir *parent, const char *name, const char *path,
+                               enum sidestep_verify_mode mode, struct workers *workers,
+                               const struct verify_options *options, struct sidestep_error *err);
+
 #endif

@@ -106,7 +106,7 @@ def test_requests_of_check(root, checkpoint):
     ok(root, "prune", ROOT, "--keep-last", "3", "--yes")
     few = requests_of(root, "check", ROOT)
     assert (len(many), without) == (len(few), len(few) + 20 - 1)
-    assert len(many) <= 7  # four of them open the newest
+    assert len(many) == 5  # the list, the index, the owner; .metadata and the footer of the newest
 
 
 def test_rebuild(root):
