@@ -31,6 +31,8 @@
 #:       ARCHITECTURES=aarch64  for ARM64
 #:   make check-wheel      that wheel in bare systems, SYSTEMS="debian-11 ubuntu-24.04 ...": minutes, as root
 #:       ARCHITECTURES=aarch64 SYSTEMS=debian-12-arm64  under qemu-user
+#:   make check-arm64      the tests of C for ARM64, under qemu-user: half an hour or more, as root;
+#:                         SUITES="unit fuzz crash-model"
 #:   make check-arm64-machine  copy-on-write, O_DIRECT and io_uring in an emulated machine for ARM64,
 #:                         with Linux 6.12 and PAGES="4k 16k": half an hour, as root
 #:   make deb              dist/*.deb, for the Debian that this machine runs
@@ -48,7 +50,7 @@ OPTIONS := $(if $(SAN),-Db_sanitize=$(SAN),$(if $(CI),--werror))
 # The job server is make's; ninja has its own.
 unexport MAKEFLAGS
 
-.PHONY: all check check-frameworks check-gpu check-objects check-source lint demo demo-mpi bench fuzz long combinations kills habits nfs hosts dist check-dist wheel check-wheel check-arm64-machine deb check-deb check-torch check-build environments install clean help
+.PHONY: all check check-frameworks check-gpu check-objects check-source lint demo demo-mpi bench fuzz long combinations kills habits nfs hosts dist check-dist wheel check-wheel check-arm64 check-arm64-machine deb check-deb check-torch check-build environments install clean help
 
 # NEEDS: the groups of tools/setup that a target needs beside those to build, so that an ordinary user
 # reads in one message all that is missing.
@@ -109,7 +111,8 @@ fuzz:
 
 long:
 	@SIDESTEP_LONG=1 $(MAKE) --no-print-directory check
-	@$(MAKE) --no-print-directory lint check-frameworks check-wheel check-deb check-torch check-build
+	@$(MAKE) --no-print-directory lint check-frameworks check-wheel check-deb check-torch check-build \
+	    check-arm64 check-arm64-machine
 	@$(MAKE) --no-print-directory fuzz FUZZ_SECONDS=600
 
 combinations: NEEDS = check python
@@ -163,6 +166,10 @@ wheel:
 check-wheel: wheel
 	@tools/setup systems python $(if $(filter %-arm64,$(SYSTEMS)),emulator)
 	@tests/systems/run $(SYSTEMS)
+
+check-arm64:
+	@tools/setup build check emulator arm64
+	@tests/arm64/run $(or $(SUITES),unit fuzz crash-model)
 
 check-arm64-machine:
 	@tools/setup build check emulator arm64

@@ -2,6 +2,7 @@
 /* device_batch_test.c -- many small tensors on a device need few calls of the driver, old or new,
  * and give the right bytes and names whatever the driver refuses. */
 #include "support/on_device.h"
+#include "support/reader.h"
 
 #define COUNT 1000u
 #define MOST_WORDS 3072
@@ -203,6 +204,7 @@ TEST(one_allocation_is_looked_up_once)
 /* What was found in one call is not known in the next. */
 TEST(memory_that_was_freed_since_the_last_save_is_noticed)
 {
+    need_reader();
     unsigned long calls;
 
     begin_many(0, 0, uneven, 4);

@@ -6,6 +6,7 @@
 
 #include "sidestep/sidestep_tools.h"
 #include "support/on_device.h"
+#include "support/reader.h"
 
 /* Save once, fence, and overwrite; a committed checkpoint has epoch 1. */
 static enum sidestep_status save_once(void)
@@ -201,7 +202,19 @@ TEST(memory_that_is_too_small_is_refused)
         cuda->reserve(0, 1 << 20, 1 << 19); /* of these addresses only the first half has memory */
     expect_refused(words, (1 << 20) / 8, "freed, or resized");
     cuda->free(words);
-    words = cuda->reserve(0, 1 << 20, 0);
+    add(0, 65536, 0);
+    expect_ok(save_once());
+    expect_epoch(1);
+    end();
+}
+
+/* Where a process may not ask whether its memory can be read, such an address is read, and kills.
+ */
+TEST(memory_that_is_nobodys_is_refused)
+{
+    need_reader();
+    begin();
+    uint64_t *words = cuda->reserve(0, 1 << 20, 0);
     expect_refused(words, 1, "neither the host's nor a device's");
     cuda->free(words);
     add(0, 65536, 0);
@@ -350,6 +363,7 @@ TEST(a_child_of_fork_leaves_devices_alone)
     print_message("ThreadSanitizer cannot follow threads that a forked child starts\n");
     skip();
 #endif
+    need_reader();
     int status;
 
     begin();

@@ -11,6 +11,7 @@
 #include "sidestep/sidestep_tools.h"
 #include "support/comm_threads.h"
 #include "support/one_scratch.h"
+#include "support/reader.h"
 #include "support/world.h"
 
 static bool exists(const char *directory, const char *name)
@@ -255,6 +256,7 @@ static void in_child(int (*work)(const char *path), const char *path)
 #ifdef __SANITIZE_THREAD__
     skip_because("ThreadSanitizer cannot follow threads that a forked child starts");
 #endif
+    need_reader_beside_devices();
     int status;
     pid_t child = fork();
 

@@ -35,6 +35,21 @@ static void let_it_have_all(void)
     assert_int_equal(setrlimit(RLIMIT_DATA, &unlimited), 0);
 }
 
+/* Memory beyond the limit must not be had. */
+static void need_limit(void)
+{
+    need_plain_memory();
+    let_it_have(BESIDE_BYTES);
+    void *more =
+        mmap(NULL, STATE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    let_it_have_all();
+    if (more == MAP_FAILED)
+        return;
+    munmap(more, STATE_BYTES);
+    print_message("RLIMIT_DATA has no effect here\n");
+    skip();
+}
+
 static int setup_state(void **state)
 {
     memory = map(STATE_BYTES);
@@ -83,13 +98,13 @@ static void a_cap_is_enough(enum sidestep_snapshot snapshot, size_t reserved)
 
 TEST(a_cap_is_enough_for_copies)
 {
-    need_plain_memory();
+    need_limit();
     a_cap_is_enough(SIDESTEP_SNAPSHOT_COPY, 0);
 }
 
 TEST(a_cap_is_enough_under_protection)
 {
-    need_plain_memory();
+    need_limit();
     need_cow();
     a_cap_is_enough(SIDESTEP_SNAPSHOT_COW, RESERVED_BYTES);
 }
@@ -97,7 +112,7 @@ TEST(a_cap_is_enough_under_protection)
 /* Also the control: the limit is effective. */
 TEST(without_a_cap_it_fails_and_harms_nothing)
 {
-    need_plain_memory();
+    need_limit();
     opened(SIDESTEP_SNAPSHOT_COPY, CAP_BYTES);
     expect_ok(start());
     expect_ok(finish());

@@ -7,6 +7,7 @@
 
 #include "base/base.h"
 #include "snapshot/memory_reader.h"
+#include "support/reader.h"
 #include "support/unit.h"
 
 #define PAGE ((size_t)sysconf(_SC_PAGESIZE))
@@ -19,6 +20,7 @@ static uint8_t copy[PAGES * LARGEST_PAGE];
 
 static void each_way(void (*check)(void))
 {
+    need_reader();
     for (int pipe = 0; pipe < 2; pipe++) {
         memory =
             mmap(NULL, PAGES * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -96,6 +98,7 @@ TEST(memory_that_is_gone_is_an_error)
 
 TEST(memory_that_was_never_touched_is_zero)
 {
+    need_reader();
     memory = mmap(NULL, PAGES * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     assert_true(memory != MAP_FAILED);
     assert_int_equal(copy_range(0, MEMORY_READER_BYTES), 0);
@@ -108,8 +111,8 @@ TEST(memory_that_was_never_touched_is_zero)
  * its memory. */
 TEST(protection_keys_do_not_matter)
 {
+    need_reader();
     int key = pkey_alloc(0, PKEY_DISABLE_ACCESS);
-
     if (key < 0) {
         print_message("no memory protection keys here\n");
         skip();

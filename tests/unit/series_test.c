@@ -9,6 +9,7 @@
 #include "support/flip.h"
 #include "series/series.h"
 #include "support/one_rank.h"
+#include "support/reader.h"
 #include "support/unit.h"
 
 /* Load the newest; the state must be that of ${want}. */
@@ -199,6 +200,7 @@ TEST(leftovers_of_a_killed_run_are_cleared)
     print_message("skipped: ThreadSanitizer cannot follow threads that a forked child starts\n");
     skip();
 #endif
+    need_reader_beside_devices();
     struct sidestep_series *series = open_with(NULL);
     char command[1200];
 

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* store_posix_test.c -- the POSIX store with unusual files, hostile paths, and other processes. */
 #include <fcntl.h>
+#include <linux/openat2.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/sysmacros.h>
 #include <sys/un.h>
 #include <sys/wait.h>
@@ -240,6 +242,15 @@ static double seconds_now(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
+/* The other way, component by component, may also find nothing. */
+static bool openat2_works(void)
+{
+    struct open_how how = {.flags = O_PATH | O_CLOEXEC};
+    OWNED_FD fd = (int)syscall(SYS_openat2, AT_FDCWD, ".", &how, sizeof(how));
+
+    return fd >= 0;
+}
+
 TEST(a_racing_link_is_never_followed)
 {
     struct bench *b = *fixture;
@@ -264,7 +275,7 @@ TEST(a_racing_link_is_never_followed)
             if (status == SIDESTEP_OK) {
                 assert_ok(store_file_read_at(file, text, 6, 0, &b->err));
                 assert_string_equal(text, "inside");
-            } else if (!by_components) {
+            } else if (!by_components && openat2_works()) {
                 assert_int_equal(status, SIDESTEP_EUNSAFE);
             }
         }
