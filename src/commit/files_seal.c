@@ -27,15 +27,15 @@ static enum sidestep_status rename_sealed(struct commit *commit, const char *par
     return status;
 }
 
-enum sidestep_status files_seal(struct commit *commit, uint32_t rank, uint32_t shard,
-                                struct store_file *file, struct sidestep_error *err)
+enum sidestep_status files_seal(struct commit *commit, uint32_t shard, struct store_file *file,
+                                struct sidestep_error *err)
 {
     char part[FILE_NAME_BYTES], final[FILE_NAME_BYTES];
     OWNED_FILE *owned = file;
     struct store_stat sealed;
 
-    assert(rank != commit->rank || commit->shards == 0 || shard < commit->shards);
-    commit_form_of(commit)->shard_names(commit, rank, shard, part, final);
+    assert(shard < commit->shards);
+    commit_form_of(commit)->shard_names(commit, commit->rank, shard, part, final);
     TRY(store_file_sync(owned, err));
     TRY(store_file_stat(owned, &sealed, err));
     TRY(store_file_close(TAKE(owned), err));
@@ -67,20 +67,6 @@ enum sidestep_status files_vote_yes(struct commit *commit, struct sidestep_error
         !is_made(store_file_create(commit->dir, name, 0, &file, NULL)))
         commit_form_of(commit)->vote_no(commit, &why);
     return SIDESTEP_OK;
-}
-
-/* The vote that an earlier process left is as good: the files are the same. */
-enum sidestep_status files_vote_for(struct commit *commit, uint32_t rank, uint32_t shards UNUSED,
-                                    struct sidestep_error *err)
-{
-    struct sidestep_error why = {.rank = -1};
-    char name[FILE_NAME_BYTES];
-    OWNED_FILE *file = NULL;
-
-    TRY(store_dir_sync(commit->dir, err));
-    file_name_format(FILE_NAME_VOTE, commit->save_id, rank, 0, name);
-    enum sidestep_status status = store_file_create(commit->dir, name, 0, &file, &why);
-    return is_made(status) ? SIDESTEP_OK : error_copy(err, &why);
 }
 
 /* The .part file that gets the text first is no shard of this save, and sweeps remove it. */

@@ -171,9 +171,8 @@ static void shard_names(const struct commit *commit, uint32_t rank, uint32_t sha
 }
 
 /* file_sync() completes the object, and checks its size. */
-static enum sidestep_status seal(struct commit *commit UNUSED, uint32_t rank UNUSED,
-                                 uint32_t shard UNUSED, struct store_file *file,
-                                 struct sidestep_error *err)
+static enum sidestep_status seal(struct commit *commit UNUSED, uint32_t shard UNUSED,
+                                 struct store_file *file, struct sidestep_error *err)
 {
     OWNED_FILE *owned = file;
 
@@ -290,7 +289,6 @@ const struct commit_form commit_form_objects = {.open = open_target,
                                                 .shard_names = shard_names,
                                                 .seal = seal,
                                                 .vote_yes = object_vote_yes,
-                                                .vote_for = object_vote_for,
                                                 .vote_no = object_vote_no,
                                                 .retract = object_retract,
                                                 .count_votes = object_count_votes,

@@ -34,7 +34,6 @@ static bool open_at_destination(struct checkpoint_copy *c, struct reader *r, siz
     struct reader_file *file = &r->files[i];
 
     store_file_discard(TAKE(file->file));
-    file->name = c->finals[i];
     if (reader_file_open(file, c->dir, STORE_DIRECT, NULL) != SIDESTEP_OK ||
         file->source.length != c->sizes[i])
         return false;
@@ -68,9 +67,8 @@ static enum sidestep_status check(struct checkpoint_copy *c, bool *skips,
 {
     OWNED_BY(reader_close) struct reader *r = NULL;
 
-    TRY(reader_open(c->from, c->source, copy_source_flags(c), &r, err));
+    TRY(reader_open(c->from, c->source, STORE_DIRECT | READER_ALL, &r, err));
     if (r->file_count != c->reader->file_count ||
-        strcmp(r->manifest.save_id, c->reader->manifest.save_id) != 0 ||
         memcmp(r->manifest_sha256, c->reader->manifest_sha256, HASH_SHA256_BYTES) != 0)
         return FAIL(err, SIDESTEP_EABORTED, "the source was replaced during the copy; copy again");
     for (size_t i = 0; i < r->file_count; i++)
@@ -83,8 +81,8 @@ static bool is_candidate(struct checkpoint_copy *c, size_t i)
 {
     struct store_stat stat;
 
-    return store_stat(c->dir, c->finals[i], &stat, NULL) == SIDESTEP_OK &&
-           stat.kind == STORE_FILE && stat.size == c->sizes[i];
+    return store_stat(c->dir, c->names[i], &stat, NULL) == SIDESTEP_OK && stat.kind == STORE_FILE &&
+           stat.size == c->sizes[i];
 }
 
 /* An earlier process wrote the file, but may not have synced it. */
@@ -95,7 +93,7 @@ static enum sidestep_status make_durable(struct checkpoint_copy *c, size_t i,
 
     if (!c->target->is_private)
         return SIDESTEP_OK; /* an object is durable when it is there */
-    TRY(store_file_open(c->dir, c->finals[i], 0, &file, err));
+    TRY(store_file_open(c->dir, c->names[i], 0, &file, err));
     return store_file_sync(file, err);
 }
 
@@ -104,7 +102,7 @@ static enum sidestep_status record_present(struct checkpoint_copy *c, const bool
                                            struct sidestep_error *err)
 {
     for (size_t i = 0; i < c->reader->file_count; i++)
-        if (!skips[i] && !is_blamed(findings, c->finals[i])) {
+        if (!skips[i] && !is_blamed(findings, c->names[i])) {
             TRY(make_durable(c, i, err));
             c->files[i].is_there = true;
             TRY(copy_add_progress(c, c->sizes[i], err));

@@ -44,16 +44,6 @@ struct mirror_item {
 size_t mirror_choose(const struct mirror_item *items, size_t count, int64_t newest_there,
                      uint64_t every);
 
-/* Where each node has a directory for itself (mirror_parts.c): what the near level has are parts,
- * and each process that has one sends it. */
-struct mirror_parts {
-    /* Why the save of which ${part} is must not be sent; NULL: it may. */
-    const char *(*objection)(void *context, const struct sidestep_listed *part);
-    bool (*gives_up)(void *context); /* stop waiting for what other processes send */
-    void *context;
-    uint64_t timeout_ns; /* without any progress of theirs */
-};
-
 /* One of the two places. */
 struct mirror_level {
     const char *root;
@@ -77,7 +67,6 @@ struct mirror_look {
     struct sidestep_mirror_options options;
     struct mirror_level near, far;
     struct clock *clock;
-    const struct mirror_parts *parts; /* NULL: the near level is one that all processes share */
     bool is_claimed; /* this incarnation has recorded itself at the mirror: if the record is gone,
                         it is not the mirror that is seen there */
 
@@ -90,9 +79,6 @@ struct mirror_look {
     struct mirror_item *items;       /* one for each */
     size_t count;
     int64_t newest_there;
-    struct sidestep_error failure; /* of the first checkpoint that could not be sent because of
-                                      another process */
-    char failed_id[SAVE_ID_HEX];   /* its save id; "": there is none */
     struct mirror_findings *findings;
     struct sidestep_mirror_report *report;
 };
@@ -159,47 +145,6 @@ enum sidestep_status mirror_fetch(struct mirror_look *m, int64_t newer_than, int
 /* The run goes back to ${step}: mark all newer ones at the mirror as left behind. */
 enum sidestep_status mirror_go_back(struct mirror_look *m, int64_t step,
                                     struct sidestep_error *err);
-
-/* Where each node has a directory for itself: a checkpoint of the mirror that a run goes on from.
- */
-struct mirror_found {
-    int64_t step; /* -1: none */
-    uint64_t incarnation;
-    char save_id[SAVE_ID_HEX];
-    char name[FILE_NAME_BYTES];
-};
-/* Find the newest that is later in the run than ${near}, the newest that is whole at the near level
- * (step -1: none), and not left behind; or, if ${asked} >= 0, that of this step. Saves in ${passed}
- * do not count. Reads both levels, and releases them. */
-enum sidestep_status mirror_find_later(struct mirror_look *m, const struct mirror_found *near,
-                                       int64_t asked, const struct name_template *naming,
-                                       const struct name_list *passed, struct mirror_found *found,
-                                       struct sidestep_error *err);
-
-/*
- * mirror_parts.c: a checkpoint whose parts lie in the directories of several nodes is sent by the
- * protocol of a save (commit/commit.h). The process that looks is its rank 0: it begins the save at
- * the mirror, writes there which one it is (".sidestep/sending"), puts the files of its part, waits
- * for the votes of all ranks, and publishes. All others look for it now and then, put theirs, and
- * vote.
- */
-enum sidestep_status mirror_send_parts(struct mirror_look *m, const struct sidestep_listed *entry,
-                                       const char *to, struct sidestep_copy_report *copied,
-                                       struct sidestep_error *err);
-/* Such another process. Zeroed at first. */
-struct mirror_answer {
-    struct commit commit;      /* of the save in which it has voted; or zeroed */
-    char attempt[SAVE_ID_HEX]; /* which of the attempts to send it */
-    bool is_wanted;            /* the save that is being sent has no part here */
-    char save_id[SAVE_ID_HEX]; /* of that save */
-};
-/* Look whether a save is being sent that this process has a part of, and send that. ${m}: the
- * options and both levels are set; only their roots and stores are used. ${refuses}: if it has
- * none, say so. ${*again}: something was done, so look again soon. An error: who waits for the part
- * was told. */
-enum sidestep_status mirror_answer(struct mirror_look *m, struct mirror_answer *answer,
-                                   bool refuses, bool *again, struct sidestep_error *err);
-void mirror_answer_end(struct mirror_answer *answer);
 
 /* mirror_clean.c: apply the retention at the mirror, and remove what interrupted copies left. It
  * changes nothing if a run has the mirror open as its own root. */

@@ -144,67 +144,6 @@ enum sidestep_status mirror_fetch(struct mirror_look *m, int64_t newer_than, int
     return status;
 }
 
-/* ---- where each node has a directory for itself: the mirror's is loaded from there */
-
-static bool is_of_step(const struct sidestep_listed *entry, const struct name_template *naming,
-                       int64_t *step)
-{
-    uint64_t named;
-
-    if (!name_template_parse_name(naming, entry->name, &named) || named > INT64_MAX)
-        return false;
-    *step = (int64_t)named;
-    return true;
-}
-
-/* Does the run go on from ${entry}, if its near level has come to ${near}? A later incarnation left
- * behind what had the same step or a higher one. */
-static bool is_later_than(const struct mirror_found *near, const struct sidestep_listed *entry,
-                          int64_t step)
-{
-    return near->step < 0 || entry->incarnation > near->incarnation ||
-           (step > near->step && entry->incarnation == near->incarnation);
-}
-
-static void find_later(const struct mirror_look *m, const struct sidestep_listed *both,
-                       size_t count, const struct mirror_found *near, int64_t asked,
-                       const struct name_template *naming, const struct name_list *passed,
-                       struct mirror_found *found)
-{
-    for (size_t i = count; i-- > 0 && found->step < 0;) {
-        const struct sidestep_listed *entry = &both[i];
-        int64_t step;
-        if (!mirror_is_far(m, entry) || entry->save_id == NULL ||
-            !is_of_step(entry, naming, &step) || name_list_contains(passed, entry->save_id))
-            continue;
-        if (asked >= 0 ? step != asked : (entry->is_abandoned || !is_later_than(near, entry, step)))
-            continue;
-        *found = (struct mirror_found){.step = step, .incarnation = entry->incarnation};
-        snprintf(found->save_id, sizeof(found->save_id), "%s", entry->save_id);
-        snprintf(found->name, sizeof(found->name), "%s", entry->name);
-    }
-}
-
-enum sidestep_status mirror_find_later(struct mirror_look *m, const struct mirror_found *near,
-                                       int64_t asked, const struct name_template *naming,
-                                       const struct name_list *passed, struct mirror_found *found,
-                                       struct sidestep_error *err)
-{
-    OWNED struct sidestep_listed *both = NULL;
-
-    *found = (struct mirror_found){.step = -1};
-    enum sidestep_status status = mirror_read(m, err);
-    if (status == SIDESTEP_OK) {
-        both = memory_new(m->count + m->far.list.count + 1, sizeof(*both));
-        if (both == NULL)
-            status = FAIL_NOMEM(err, m->far.list.count * sizeof(*both));
-    }
-    if (status == SIDESTEP_OK)
-        find_later(m, both, mirror_gather(m, both), near, asked, naming, passed, found);
-    mirror_release(m);
-    return status;
-}
-
 static enum sidestep_status leave_behind(struct mirror_look *m, int64_t step,
                                          struct sidestep_error *err)
 {

@@ -187,19 +187,10 @@ static const char *find_obstacle(const struct mirror_look *m, const struct sides
     return NULL; /* the run has gone back, and saved this step again */
 }
 
-/* Why a part stays here; NULL: its save may be sent. */
-static const char *find_part_objection(const struct mirror_look *m,
-                                       const struct sidestep_listed *entry)
-{
-    if (m->parts == NULL)
-        return "it is one part of a checkpoint, which only the run itself can send";
-    return m->parts->objection(m->parts->context, entry);
-}
-
 static const char *find_objection(const struct mirror_look *m, const struct sidestep_listed *entry,
                                   const struct sidestep_listed *far)
 {
-    if (entry->state != SIDESTEP_COMMITTED && entry->state != SIDESTEP_PART)
+    if (entry->state != SIDESTEP_COMMITTED)
         return entry->reason != NULL ? entry->reason : entry->state_name;
     if (entry->save_id == NULL || !is_of_run(m, entry))
         return "this run did not save it";
@@ -207,23 +198,14 @@ static const char *find_objection(const struct mirror_look *m, const struct side
         return "it was saved under another name, and copied or renamed";
     if (entry->is_link)
         return "it is a symbolic link";
-    const char *part = entry->state == SIDESTEP_PART ? find_part_objection(m, entry) : NULL;
-    return part != NULL ? part : find_obstacle(m, entry, far);
+    return find_obstacle(m, entry, far);
 }
 
 static bool is_listed(const struct sidestep_listed *entry)
 {
     return entry->step >= 0 &&
-           (entry->state == SIDESTEP_COMMITTED || entry->state == SIDESTEP_PART ||
-            entry->state == SIDESTEP_DAMAGED || entry->state == SIDESTEP_UNREADABLE);
-}
-
-static enum sidestep_status status_of(const struct mirror_look *m,
-                                      const struct sidestep_listed *entry)
-{
-    if (entry->state == SIDESTEP_PART)
-        return m->parts != NULL ? SIDESTEP_OK : SIDESTEP_EMISMATCH;
-    return entry->state == SIDESTEP_COMMITTED ? SIDESTEP_OK : entry->status;
+           (entry->state == SIDESTEP_COMMITTED || entry->state == SIDESTEP_DAMAGED ||
+            entry->state == SIDESTEP_UNREADABLE);
 }
 
 static struct mirror_item make_item(const struct mirror_look *m,
@@ -233,13 +215,13 @@ static struct mirror_item make_item(const struct mirror_look *m,
     uint64_t every = m->retention.keep_every;
     bool is_there = far != NULL && far->state == SIDESTEP_COMMITTED && is_same_save(entry, far);
 
-    return (struct mirror_item){.step = entry->step,
-                                .is_there = is_there,
-                                .is_asked = entry->is_pinned ||
-                                            (every != 0 && (uint64_t)entry->step % every == 0),
-                                .is_left_behind = entry->is_abandoned,
-                                .objection = is_there ? NULL : find_objection(m, entry, far),
-                                .status = status_of(m, entry)};
+    return (struct mirror_item){
+        .step = entry->step,
+        .is_there = is_there,
+        .is_asked = entry->is_pinned || (every != 0 && (uint64_t)entry->step % every == 0),
+        .is_left_behind = entry->is_abandoned,
+        .objection = is_there ? NULL : find_objection(m, entry, far),
+        .status = entry->state == SIDESTEP_COMMITTED ? SIDESTEP_OK : entry->status};
 }
 
 static enum sidestep_status make_items(struct mirror_look *m, struct sidestep_error *err)
@@ -274,7 +256,7 @@ size_t mirror_gather(const struct mirror_look *m, struct sidestep_listed *both)
     size_t count = 0;
 
     for (size_t i = 0; i < m->count; i++)
-        if (m->entries[i].state == SIDESTEP_COMMITTED || m->entries[i].state == SIDESTEP_PART)
+        if (m->entries[i].state == SIDESTEP_COMMITTED)
             both[count++] = m->entries[i];
     for (size_t i = 0; i < m->far.list.count; i++) {
         const struct sidestep_listed *far = sidestep_list_entry(&m->far.list, i);

@@ -87,8 +87,7 @@ void series_begin_events(struct sidestep_series *series)
                           "ranks", (int)engine->comm.size, "host", events_text(host), "pid",
                           (json_int_t)getpid()));
     series->is_open = true;
-    if (!series_has_parts(series)) /* which are whole is known after a resume */
-        series_let_mirror_begin(series);
+    series_let_mirror_begin(series);
 }
 
 void series_end_events(struct sidestep_series *series)

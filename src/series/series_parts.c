@@ -7,7 +7,6 @@
  * chooses when it has seen what each directory knows.
  */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/base.h"
@@ -24,7 +23,8 @@ struct known {
 static enum sidestep_status check_supported(const struct sidestep_series *series,
                                             struct sidestep_error *err)
 {
-    const char *what = series->max_restarts != 0                            ? "max_restarts"
+    const char *what = series->mirror != NULL                               ? "a mirror"
+                       : series->max_restarts != 0                          ? "max_restarts"
                        : series->retention.keep_best != 0                   ? "keep_best"
                        : (series->flags & SIDESTEP_SERIES_INCREMENTAL) != 0 ? "incremental saves"
                        : (series->flags & SIDESTEP_SERIES_ANY_RUN) != 0
@@ -160,9 +160,6 @@ enum sidestep_status series_open_parts_all(struct sidestep_series *series,
     struct known known = {0};
 
     TRY(find_groups_all(series, err));
-    if (!series_leads(series))
-        free(TAKE(series->mirror));
-    series_set_mirror_parts(series);
     if (!series_has_parts(series))
         return take_leases_all(series, &elsewhere, err);
     enum sidestep_status status = check_supported(series, err);

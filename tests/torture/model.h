@@ -244,7 +244,6 @@ struct model {
     uint64_t random;    /* the seed of the operating system's random numbers */
     const char *parent; /* of all checkpoints */
     bool has_files;     /* the saves of the workload have small files */
-    bool is_sent;       /* the files were saved elsewhere: the processes vote in the ranks' place */
     bool has_parts;     /* each save is a part, of a checkpoint whose other parts are elsewhere */
 };
 extern struct model model;
@@ -278,7 +277,6 @@ struct workload {
 #define WORKLOAD_BUCKET 64u
 #define WORKLOAD_FILES 256u
 #define WORKLOAD_PARTS 512u
-#define WORKLOAD_SENT 1024u
 #define WORKLOAD_TORN 128u /* check only that no checkpoint is torn: two saves may both commit */
 extern const struct workload model_workloads[];
 extern const size_t model_workload_count;

@@ -86,8 +86,7 @@ static void init(struct rank *r, uint32_t rank, struct store *store, struct cloc
         .world_size = s->save->ranks,
         .request.timeout_ns = MODEL_TIMEOUT_MS * UINT64_C(1000000),
         .request.step = s->has_series ? 1 : -1,
-        .request.no_replace = s->no_replace || model.is_sent,
-        .request.resumes = model.is_sent,
+        .request.no_replace = s->no_replace,
         .request.incarnation = s->incarnation,
         .layout_digest = MODEL_LAYOUT_DIGEST,
     };
@@ -194,8 +193,6 @@ static enum sidestep_status write_files(struct rank *r)
 /* With MUTANT_TAKEN_BACK, a vote that reports an error counts as not cast. */
 static enum sidestep_status vote(struct rank *r)
 {
-    if (model.is_sent)
-        return commit_vote_for(&r->commit, r->commit.rank, 1, &r->why);
     TRY(commit_vote_yes(&r->commit, &r->why));
     if (model.mutant == NULL || model.mutant->kind != MUTANT_TAKEN_BACK ||
         !model.actor->vote_failed)
@@ -231,8 +228,7 @@ static enum sidestep_status write_and_vote(struct rank *r)
     bool is_early = model.mutant != NULL && model.mutant->kind == MUTANT_EARLY_VOTE;
     if (is_early)
         TRY(commit_vote_yes(commit, err));
-    TRY(model.is_sent ? commit_seal_for(commit, commit->rank, 0, TAKE(file), err)
-                      : commit_shard_seal(commit, 0, TAKE(file), err));
+    TRY(commit_shard_seal(commit, 0, TAKE(file), err));
     model_enter(PHASE_VOTE);
     if (!is_early)
         TRY(vote(r));
@@ -246,12 +242,10 @@ static enum commit_outcome give_up(struct rank *r)
         commit_abort(&r->commit, &r->why);
     } else {
         commit_vote_no(&r->commit, &r->why);
-        if (!model.is_sent) /* its vote may be there, and a later attempt goes on */
-            commit_retract(&r->commit);
+        commit_retract(&r->commit);
     }
-    bool is_unsure = model.is_sent && r->commit.rank != 0; /* it reports nothing of the save */
-    tell(r, is_unsure ? COMMIT_UNKNOWN : COMMIT_ABORTED);
-    return is_unsure ? COMMIT_UNKNOWN : COMMIT_ABORTED;
+    tell(r, COMMIT_ABORTED);
+    return COMMIT_ABORTED;
 }
 
 /* With MUTANT_ANY_PREVIOUS, pretend that what is there now was there at the start. */
@@ -297,7 +291,7 @@ static enum commit_outcome learn(struct rank *r)
     enum commit_outcome outcome;
 
     model_enter(PHASE_LEARN);
-    if (!model.is_sent && commit_check_aborted(&r->commit, NULL) != SIDESTEP_OK)
+    if (commit_check_aborted(&r->commit, NULL) != SIDESTEP_OK)
         commit_retract(&r->commit); /* this rank was late */
     if (r->saving->learns_after_ms != 0)
         clock->sleep_ms(clock, r->saving->learns_after_ms);

@@ -4,12 +4,223 @@
  * which step is whole, and where a run goes on when ranks moved, parts are lost, torn, damaged, or
  * of another save or run. Ranks are threads; each node is a directory.
  */
+#include <dirent.h>
 #include <errno.h>
 #include <sys/stat.h>
 
+#include "base/base.h"
 #include "base/fault.h"
+#include "sidestep/sidestep_tools.h"
+#include "support/comm_threads.h"
 #include "support/flip.h"
-#include "support/node_jobs.h"
+#include "support/scratch.h"
+#include "support/unit.h"
+#include "support/world.h"
+
+#define MAX_RANKS 8
+
+static struct scratch scratch;
+
+/* What the ranks of a job do, and what came of it. */
+struct job {
+    int ranks;
+    const char *nodes; /* per rank: the letter of its node, "aabb" */
+    uint32_t keep_last;
+    bool shared;        /* without SIDESTEP_SERIES_PER_NODE */
+    bool background;    /* saves are not waited for */
+    bool may_fail_save; /* a save that fails is no failure of the test */
+    char tears;         /* on this node, something takes the name of each part meanwhile; 0: none */
+    bool resumes;
+    int64_t back_to;   /* resume this step; -1: the newest */
+    uint64_t saves[8]; /* steps; 0 ends */
+    /* Results, of rank 0 */
+    enum sidestep_status opened, resumed, saved;
+    uint64_t step; /* that was resumed */
+    char message[1024], rejected[2048];
+};
+
+static const char *node_path(char node, const char *name)
+{
+    static _Thread_local char paths[4][256];
+    static _Thread_local unsigned next;
+    char *path = paths[next++ % 4];
+
+    snprintf(path, sizeof(paths[0]), "%s/%c%s%s", scratch.path, node, name[0] != '\0' ? "/" : "",
+             name);
+    return path;
+}
+
+static enum sidestep_status resume(struct sidestep_series *series, const struct job *job, int rank,
+                                   uint64_t *step, char rejected[2048], int *wrong,
+                                   struct sidestep_error *err)
+{
+    struct world loaded;
+    enum sidestep_status status;
+
+    world_make(&loaded, rank, job->ranks, WORLD_BY_ROWS, 1, true);
+    if (job->back_to >= 0) {
+        *step = (uint64_t)job->back_to;
+        status = sidestep_series_load_step(series, *step, loaded.state, NULL, NULL, err);
+    } else {
+        status = sidestep_series_load(series, loaded.state, NULL, step, NULL, rejected, err);
+    }
+    *wrong = status == SIDESTEP_OK ? world_check(&loaded, *step) : 0;
+    world_free(&loaded);
+    return status;
+}
+
+/* Somebody makes a directory with the name of a step, which has a file. */
+static void make_theirs(char node, uint64_t step)
+{
+    char name[32];
+
+    snprintf(name, sizeof(name), "step-%llu", (unsigned long long)step);
+    (void)mkdir(node_path(node, name), 0777);
+    snprintf(name, sizeof(name), "step-%llu/theirs", (unsigned long long)step);
+    (void)mkdir(node_path(node, name), 0777);
+}
+
+static enum sidestep_status save(struct sidestep_engine *engine, struct sidestep_series *series,
+                                 const struct job *job, int rank, uint64_t step,
+                                 struct sidestep_error *err)
+{
+    struct sidestep_save *save = NULL;
+    struct world world;
+
+    world_make(&world, rank, job->ranks, WORLD_BY_ROWS, 1, false);
+    world_fill(&world, step);
+    bool tears = job->tears != 0 && job->tears == job->nodes[rank];
+    if (tears)
+        sidestep_engine_pause(engine);
+    enum sidestep_status status =
+        job->background ? sidestep_series_save_async(series, step, world.state, NULL, &save, err)
+                        : sidestep_series_save(series, step, world.state, NULL, NULL, err);
+    if (tears)
+        make_theirs(job->tears, step);
+    if (tears)
+        sidestep_engine_resume(engine);
+    if (status == SIDESTEP_OK && job->background)
+        status = sidestep_save_finish(&save, NULL, err);
+    world_free(&world);
+    return status;
+}
+
+static int run_rank(struct sidestep_comm *comm, void *context)
+{
+    struct job *job = context;
+    struct sidestep_retention keep = {.struct_size = sizeof(keep), .keep_last = job->keep_last};
+    struct sidestep_series_options options = {.struct_size = sizeof(options),
+                                              .flags = job->shared ? 0 : SIDESTEP_SERIES_PER_NODE,
+                                              .retention = job->keep_last != 0 ? &keep : NULL};
+    struct sidestep_engine *engine = NULL;
+    struct sidestep_series *series = NULL;
+    struct sidestep_error err = {0};
+    struct job mine = *job;
+    int bad = 0, wrong = 0;
+
+    EXPECT(comm_threads_open(comm, &engine, &err) == SIDESTEP_OK);
+    mine.opened = sidestep_series_open(engine, node_path(job->nodes[comm->rank], ""), &options,
+                                       &series, &err);
+    mine.resumed = mine.saved = mine.opened;
+    if (mine.opened == SIDESTEP_OK && job->resumes) {
+        mine.resumed = resume(series, job, comm->rank, &mine.step, mine.rejected, &wrong, &err);
+        EXPECT(wrong == 0);
+    }
+    for (int i = 0; mine.resumed == SIDESTEP_OK && job->saves[i] != 0; i++) {
+        enum sidestep_status status = save(engine, series, job, comm->rank, job->saves[i], &err);
+        EXPECT(status == SIDESTEP_OK || job->may_fail_save);
+        mine.saved = mine.saved == SIDESTEP_OK ? status : mine.saved;
+    }
+    if (comm->rank == 0) {
+        snprintf(mine.message, sizeof(mine.message), "%s", err.message);
+        *job = mine;
+    }
+    EXPECT(sidestep_series_close(&series, &err) == SIDESTEP_OK || job->may_fail_save);
+    (void)sidestep_engine_close(&engine, &err);
+    return bad;
+}
+
+static void run(struct job *job)
+{
+    if (job->back_to == 0)
+        job->back_to = -1;
+    assert_int_equal(comm_threads_run(job->ranks, run_rank, job), 0);
+}
+
+/* Save these steps, from the beginning or from the newest. */
+static void save_steps(int ranks, const char *nodes, bool resumes, uint64_t first, uint64_t last)
+{
+    struct job job = {.ranks = ranks, .nodes = nodes, .resumes = resumes};
+
+    for (uint64_t step = first; step <= last; step++)
+        job.saves[step - first] = step;
+    run(&job);
+    assert_int_equal(job.saved, SIDESTEP_OK);
+}
+
+static struct job try_resume(int ranks, const char *nodes)
+{
+    struct job job = {.ranks = ranks, .nodes = nodes, .resumes = true};
+
+    run(&job);
+    return job;
+}
+
+static void expect_resume(int ranks, const char *nodes, uint64_t step)
+{
+    struct job job = try_resume(ranks, nodes);
+
+    if (job.resumed != SIDESTEP_OK)
+        fail_msg("resume: %d %s; %s", (int)job.resumed, job.message, job.rejected);
+    assert_int_equal(job.step, step);
+}
+
+static void shell(const char *format, const char *a, const char *b)
+{
+    char command[640];
+
+    snprintf(command, sizeof(command), format, a, b);
+    assert_int_equal(system(command), 0);
+}
+
+/* The state of an entry of a node; NULL: there is none. Its ranks, too. */
+static const char *state_of(char node, const char *name, char ranks[32])
+{
+    struct sidestep_list list = {0};
+    struct sidestep_error err = {0};
+    const char *state = NULL;
+
+    if (sidestep_list_root(node_path(node, ""), &list, &err) != SIDESTEP_OK)
+        fail_msg("%s", err.message);
+    for (size_t i = 0; i < list.count; i++) {
+        const struct sidestep_listed *entry = sidestep_list_entry(&list, i);
+        if (strcmp(entry->name, name) != 0)
+            continue;
+        state = sidestep_presence_name(entry->state);
+        if (ranks != NULL)
+            snprintf(ranks, 32, "%s of %u", entry->part_ranks != NULL ? entry->part_ranks : "",
+                     entry->ranks);
+    }
+    sidestep_list_release(&list);
+    return state;
+}
+
+static bool has(char node, const char *name)
+{
+    return access(node_path(node, name), F_OK) == 0;
+}
+
+/* No hidden directory or file of a save or of a view is left. */
+static void expect_nothing_left(char node)
+{
+    DIR *dir = opendir(node_path(node, ""));
+
+    assert_non_null(dir);
+    for (struct dirent *entry; (entry = readdir(dir)) != NULL;)
+        if (strncmp(entry->d_name, ".sidestep.", 10) == 0)
+            fail_msg("'%s' is left on node %c", entry->d_name, node);
+    closedir(dir);
+}
 
 static int set_up(void **test UNUSED)
 {
