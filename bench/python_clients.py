@@ -17,6 +17,7 @@ delay=MS: the store waits so long before each answer.
 import json
 import os
 import pathlib
+import re
 import resource
 import socket
 import statistics
@@ -177,9 +178,12 @@ def main(words):
     warnings.filterwarnings("ignore")
     if "tls" in words:
         in_own_mounts()
-    sizes = [int(word) for word in words if word.isdecimal()] or [1024]
+    mib = int(words.pop(0)) if words and words[0].isdecimal() else 1024
+    unknown = [word for word in words if word not in ("unsigned", "tls") and not re.fullmatch(r"delay=\d+", word)]
+    if unknown:
+        sys.exit(f"{unknown[0]}: not one of unsigned, tls, delay=MS")
     with tempfile.TemporaryDirectory() as folder:
-        print_all(sizes[0], [word for word in words if not word.isdecimal()], folder)
+        print_all(mib, words, folder)
 
 
 if __name__ == "__main__":

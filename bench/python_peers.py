@@ -9,11 +9,12 @@ import argparse
 import functools
 import os
 import pathlib
+import time
 import warnings
 
 import torch
 import torch.distributed.checkpoint as stock
-from python_bench import Bench, make_state, tensors_of
+from python_bench import Bench
 from torch_support import drop_from_cache, timed
 
 import sidestep
@@ -36,14 +37,12 @@ def flat(state, prefix=""):
 
 
 class Peers(Bench):
-    """The rows. Each way is a function that gets the state and a path."""
+    """The rows. A way is a function that saves or loads once, by sidestep or by another program."""
 
     def __init__(self, args):
         super().__init__(args, 0, None)
         self.prefix = "peers: "
         self.flat = dict(flat(self.state))
-
-    # ------------------------------------------------------------ ways to save
 
     @staticmethod
     def manager(saver):
@@ -54,15 +53,16 @@ class Peers(Bench):
         storage = LocalFileSystemStorageConfig(use_direct_io=False)
         return CheckpointManager(CheckpointManager.Config(save=saver, storage_config=storage))
 
-    def compare(self, what, ours, others, goal=0.0):
-        """Print a row for each of the others."""
+    def compare(self, what, kind, ours, others):
+        """Print a row for each of the others, {name: function that returns seconds}."""
         functions = [ours, *others.values()]
         for function in functions:
             function()  # allocates what is reused
         mine, *theirs = self.turns(*functions)
         for name, sample in zip(others, theirs):
-            kind = "stall" if what.startswith("held") else "speed"
-            self.report(what, kind, goal, mine, name, sample, 0 if kind == "stall" else None)
+            self.report(what, kind, 0.0, mine, name, sample, 0 if kind == "stall" else None)
+
+    # ------------------------------------------------------------ ways to save
 
     def save(self):
         from lm_resiliency.checkpointing.disk import _atomic_torch_save
@@ -95,7 +95,7 @@ class Peers(Bench):
         for name, way in without_fsync.items():
             ways[name + ", without fsync"] = way
             ways[name + " and fsync"] = lambda way=way: (way(), sync_below(path))
-        self.compare("save", functools.partial(run, lambda: sidestep.save(self.state, checkpoint_id=path + "/c")),
+        self.compare("save", "speed", functools.partial(run, lambda: sidestep.save(self.state, checkpoint_id=path + "/c")),
                      {name: functools.partial(run, way) for name, way in ways.items()})
         manager.close()
         self.clean(path)
@@ -109,30 +109,27 @@ class Peers(Bench):
         manager = self.manager(AsyncCheckpointSaverConfig())
 
         def run(begin, may_change, done):
-            seconds, answer = timed(lambda: self.wait(begin, may_change))
+            began = time.monotonic()
+            answer = begin()
+            may_change(answer)
+            seconds = time.monotonic() - began
             done(answer)
             self.clean(path)
             return seconds
 
-        def of_manager(_):
-            manager._staging_future.result()  # its next save waits for this, too
+        def copied(_):
+            manager._staging_future.result()  # no public call waits for the copy alone
 
         ways = {"async_save, " + name: (functools.partial(save, self.state, checkpoint_id=path), self.staged, self.finish)
                 for name, (save, _) in variants.items()}
-        ways["torch-checkpointing"] = (functools.partial(manager.save, path, self.state), of_manager,
+        ways["torch-checkpointing"] = (functools.partial(manager.save, path, self.state), copied,
                                        lambda answer: answer.result())
         ours = (functools.partial(sidestep.async_save, self.state, checkpoint_id=path), self.staged, self.finish)
-        self.compare("held until it may change", functools.partial(run, *ours),
+        self.compare("held until it may change", "stall", functools.partial(run, *ours),
                      {name: functools.partial(run, *way) for name, way in ways.items()})
         manager.close()
         for _, close in variants.values():
             close()
-
-    @staticmethod
-    def wait(begin, may_change):
-        answer = begin()
-        may_change(answer)
-        return answer
 
     # ------------------------------------------------------------ ways to load
 
@@ -172,7 +169,7 @@ class Peers(Bench):
             return timed(way)[0]
 
         for what, is_cold in (("load, page cache", False), ("load, cold", True)):
-            self.compare(what, functools.partial(run, ours, "ours", is_cold),
+            self.compare(what, "speed", functools.partial(run, ours, "ours", is_cold),
                          {name: functools.partial(run, way, place, is_cold) for name, (way, place) in ways.items()})
         manager.close()
         self.clean(path)
