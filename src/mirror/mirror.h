@@ -88,7 +88,9 @@ struct mirror_look {
  * mirror, so this near level is outdated. */
 enum sidestep_status mirror_read(struct mirror_look *m, struct sidestep_error *err);
 /* Set ${both} to this run's checkpoints at both levels, by step, with what is left behind marked.
- * Returns how many; there is room for m->count and the entries of the mirror. */
+ * Those of the mirror may be damaged, or cannot be read now: their state says so, and then whose
+ * they are may not be known. Returns how many; there is room for m->count and the entries of the
+ * mirror. */
 size_t mirror_gather(const struct mirror_look *m, struct sidestep_listed *both);
 /* Is an entry of ${both} one of the mirror? */
 bool mirror_is_far(const struct mirror_look *m, const struct sidestep_listed *entry);
@@ -136,13 +138,14 @@ enum sidestep_status mirror_annotate(struct mirror_look *m, const struct sideste
  * left behind, with a step from ${newer_than} + 1 to ${at_most}, and that the near level does not
  * have. If the one of the step ${newer_than} is left behind, as both levels show, the steps begin
  * at 0. A single step is also fetched if it was left behind. ${*step}: its step; -1: there is none.
- * ${reject} is called for each that turned out to be damaged. Reads both levels, and releases them.
- */
+ * ${reject} is called for each that is damaged. One that cannot be read now, and may be the one, is
+ * an error. Reads both levels, and releases them. */
 typedef void mirror_reject(void *context, const char *path, const char *why);
 enum sidestep_status mirror_fetch(struct mirror_look *m, int64_t newer_than, int64_t at_most,
                                   const struct name_template *naming, mirror_reject *reject,
                                   void *context, int64_t *step, struct sidestep_error *err);
-/* The run goes back to ${step}: mark all newer ones at the mirror as left behind. */
+/* The run goes back to ${step}: mark all newer ones at the mirror as left behind. Fails if one of
+ * them cannot be read, so that its save is not known. */
 enum sidestep_status mirror_go_back(struct mirror_look *m, int64_t step,
                                     struct sidestep_error *err);
 

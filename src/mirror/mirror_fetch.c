@@ -63,14 +63,18 @@ struct wanted {
 };
 
 /* Is it later in the run than what the near level has? A later incarnation may have gone back to a
- * lower step, elsewhere. Then the near level's newest is left behind, as both levels show. */
+ * lower step, elsewhere. Then the near level's newest is left behind, as both levels show. What
+ * cannot be read may be of a later incarnation. */
 static bool is_later(const struct wanted *wanted, const struct sidestep_listed *entry, int64_t step)
 {
     const struct sidestep_listed *chosen = wanted->chosen;
 
     return step > wanted->newer_than ||
-           (chosen != NULL && (chosen->is_abandoned || (step == wanted->newer_than &&
-                                                        entry->incarnation > chosen->incarnation)));
+           (chosen != NULL &&
+            (chosen->is_abandoned ||
+             (step == wanted->newer_than &&
+              (entry->incarnation > chosen->incarnation ||
+               (entry->state == SIDESTEP_UNREADABLE && entry->save_id == NULL)))));
 }
 
 static bool is_single(const struct wanted *wanted)
@@ -116,6 +120,12 @@ static enum sidestep_status fetch(struct mirror_look *m, struct wanted *wanted,
         int64_t named;
         if (!is_wanted(m, wanted, &both[i], &named))
             continue;
+        if (list_check_readable(&both[i], &why) != SIDESTEP_OK)
+            return choose_fail_unreadable(&why, err);
+        if (both[i].state == SIDESTEP_DAMAGED) {
+            reject(context, both[i].path, both[i].reason);
+            continue;
+        }
         enum sidestep_status status = copy_back(m, &both[i], &why);
         if (status == SIDESTEP_OK) {
             *step = named;
@@ -149,8 +159,13 @@ static enum sidestep_status leave_behind(struct mirror_look *m, int64_t step,
 {
     for (size_t i = 0; i < m->far.list.count; i++) {
         const struct sidestep_listed *far = sidestep_list_entry(&m->far.list, i);
-        if (far->state != SIDESTEP_COMMITTED || far->step <= step || far->is_abandoned ||
-            far->run_id == NULL || strcmp(far->run_id, m->run_id) != 0)
+        bool is_other = far->run_id != NULL && strcmp(far->run_id, m->run_id) != 0;
+        if ((far->state != SIDESTEP_COMMITTED && far->state != SIDESTEP_UNREADABLE) ||
+            far->step <= step || far->is_abandoned || is_other)
+            continue;
+        if (far->save_id == NULL)
+            TRY(list_check_readable(far, err));
+        if (far->run_id == NULL) /* another program's */
             continue;
         TRY(mirror_open_to_write(&m->far, err));
         TRY(annotations_set(m->far.annotations_dir, ANNOTATION_ABANDONED, NULL, far->name,

@@ -250,6 +250,17 @@ const struct sidestep_listed *mirror_find_near(const struct mirror_look *m,
     return NULL;
 }
 
+/* Is it, or may it be, a checkpoint of this run? Whose it is may not be known if it cannot be read
+ * now, or is damaged. */
+static bool may_be_of_run(const struct mirror_look *m, const struct sidestep_listed *far)
+{
+    if (far->is_renamed || (far->run_id != NULL && !is_of_run(m, far)))
+        return false;
+    return far->state == SIDESTEP_COMMITTED
+               ? far->run_id != NULL
+               : far->state == SIDESTEP_UNREADABLE || far->state == SIDESTEP_DAMAGED;
+}
+
 /* What the near level says of one holds. */
 size_t mirror_gather(const struct mirror_look *m, struct sidestep_listed *both)
 {
@@ -261,7 +272,7 @@ size_t mirror_gather(const struct mirror_look *m, struct sidestep_listed *both)
     for (size_t i = 0; i < m->far.list.count; i++) {
         const struct sidestep_listed *far = sidestep_list_entry(&m->far.list, i);
         const struct sidestep_listed *near = mirror_find_near(m, far);
-        if (far->state != SIDESTEP_COMMITTED || !is_of_run(m, far) || far->is_renamed)
+        if (!may_be_of_run(m, far))
             continue;
         both[count] = *far;
         both[count++].is_abandoned = near != NULL ? near->is_abandoned : far->is_abandoned;
@@ -289,7 +300,8 @@ static enum sidestep_status find_newest_there(struct mirror_look *m, struct side
     size_t count = mirror_gather(m, both);
     m->newest_there = -1;
     for (size_t i = 0; i < count; i++)
-        if (mirror_is_far(m, &both[i]) && !both[i].is_abandoned)
+        if (mirror_is_far(m, &both[i]) && both[i].state == SIDESTEP_COMMITTED &&
+            !both[i].is_abandoned)
             m->newest_there = both[i].step;
     return SIDESTEP_OK;
 }
