@@ -85,7 +85,10 @@ static bool count_one(void *context, const struct object_info *info)
     uint32_t rank;
     enum object_record record = object_record_parse(name, &rank);
 
-    /* Refreshed "alive" objects and completed uploads are progress. */
+    /* Refreshed "alive" objects and completed uploads are progress. The marker is not: rank 0
+     * refreshes it itself. */
+    if (record == OBJECT_RECORD_MARKER)
+        return true;
     tally->progress += 1 + (uint64_t)info->modified;
     if (record < OBJECT_RECORD_VOTE || rank >= tally->commit->world_size)
         return true;

@@ -419,3 +419,50 @@ TEST(nobody_commits_after_the_lease)
     assert_false(a_lease_ends(OBJECT_LEASE_SECONDS + 1));
     fault_arm("", 0, false, 0);
 }
+
+/* ---- a rank that says nothing */
+
+#define SILENCE_SECONDS 600u /* how long rank 0 waits for it */
+
+static struct object_bucket *refreshed;
+
+/* Let time pass, and put the marker again as the keeper of rank 0 does. After many times what rank
+ * 0 may wait, remove it: that ends the save in another way. */
+static void sleep_and_refresh(struct clock *clock UNUSED, uint64_t ms)
+{
+    static const char marker[] = PREFIX ".sidestep/01020300000000000000000000000000/pending";
+    const uint64_t refresh_ns = OBJECT_REFRESH_SECONDS * UINT64_C(1000000000);
+    const char *const keys[] = {marker};
+    uint64_t before = time_ns;
+
+    time_ns += ms * 1000000u;
+    if (time_ns / refresh_ns == before / refresh_ns)
+        return;
+    object_sim_advance(refreshed, OBJECT_REFRESH_SECONDS);
+    assert_true(object_sim_put(refreshed, marker, "x", 1));
+    if (time_ns > 10 * SILENCE_SECONDS * UINT64_C(1000000000)) {
+        struct object_client *client = object_sim_client(refreshed, 8);
+        (void)client->ops->delete_keys(client, keys, 1, NULL);
+        object_client_free(&client);
+    }
+}
+
+TEST(a_silent_rank_is_not_waited_for_while_rank_0_lives)
+{
+    struct clock clock = {.now_ns = tell_time, .sleep_ms = sleep_and_refresh};
+    struct commit_contents contents = {0};
+    struct sidestep_error err;
+    struct lone_commit l;
+
+    time_ns = 1;
+    begin_alone(&l, &clock);
+    refreshed = l.rig.bucket;
+    l.commit.world_size = 2;
+    l.commit.request.timeout_ns = SILENCE_SECONDS * UINT64_C(1000000000);
+    assert_int_equal(object_vote_yes(&l.commit, &err), SIDESTEP_OK);
+    assert_int_equal(commit_collect_votes(&l.commit, &contents, &err), SIDESTEP_ETIMEDOUT);
+    assert_non_null(strstr(err.message, "no word from rank 1 "));
+    assert_true(time_ns < 2 * SILENCE_SECONDS * UINT64_C(1000000000));
+    commit_contents_release(&contents);
+    end_alone(&l);
+}
