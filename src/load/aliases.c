@@ -14,10 +14,10 @@
 
 /* A tensor that was loaded, and its memory. */
 struct loaded_target {
-    const struct state_entry *target;
+    struct state_entry *target;
     const struct metadata_entry *saved;
     uint64_t begin, end; /* addresses */
-    bool is_shared;
+    bool is_doubtful;    /* what is in its memory afterwards may not be what was saved for it */
 };
 
 static int by_address(const void *a, const void *b)
@@ -44,7 +44,7 @@ static size_t find_loaded(const struct load_plan *plan, struct loaded_target *lo
 
     for (size_t c = 0; c < plan->count; c++)
         for (size_t t = 0; t < plan->chunks[c].target_count; t++) {
-            const struct state_entry *target = plan->chunks[c].targets[t];
+            struct state_entry *target = plan->chunks[c].targets[t];
             struct loaded_target *p = &loaded[count];
             uint64_t bytes;
 
@@ -158,17 +158,26 @@ static bool are_tied(const struct reader *reader, const struct loaded_target *a,
     return true;
 }
 
+static void compare(const struct reader *reader, struct loaded_target *a, struct loaded_target *b)
+{
+    if (are_disjoint(a->target, b->target))
+        return;
+    a->target->shares_memory = b->target->shares_memory = true;
+    if (!are_tied(reader, a, b))
+        a->is_doubtful = b->is_doubtful = true;
+}
+
 static void mark_shared(const struct reader *reader, struct loaded_target *loaded, size_t count)
 {
     size_t first_overlap = 0; /* the first target that may overlap the current one */
 
+    for (size_t i = 0; i < count; i++)
+        loaded[i].is_doubtful = loaded[i].target->shares_memory =
+            !has_distinct_elements(loaded[i].target);
     for (size_t i = 0; i < count; i++) {
-        loaded[i].is_shared |= !has_distinct_elements(loaded[i].target);
         for (size_t k = i; k-- > first_overlap;)
-            if (loaded[k].end > loaded[i].begin &&
-                !are_disjoint(loaded[k].target, loaded[i].target) &&
-                !are_tied(reader, &loaded[k], &loaded[i]))
-                loaded[k].is_shared = loaded[i].is_shared = true;
+            if (loaded[k].end > loaded[i].begin)
+                compare(reader, &loaded[k], &loaded[i]);
         while (first_overlap < i && loaded[first_overlap].end <= loaded[i].begin)
             first_overlap++;
     }
@@ -242,20 +251,32 @@ static enum sidestep_status check_tensor(struct reader *reader, const struct loa
     return SIDESTEP_OK;
 }
 
-enum sidestep_status aliases_check(struct reader *reader, const struct load_plan *plan,
-                                   struct workers *workers, struct sidestep_error *err)
+enum sidestep_status aliases_find(const struct reader *reader, const struct load_plan *plan,
+                                  struct aliases *aliases, struct sidestep_error *err)
 {
     size_t most = 0;
 
     for (size_t c = 0; c < plan->count; c++)
         most += plan->chunks[c].target_count;
-    OWNED struct loaded_target *loaded = memory_new(most, sizeof(*loaded));
-    if (loaded == NULL)
-        return FAIL_NOMEM(err, most * sizeof(*loaded));
-    size_t count = find_loaded(plan, loaded);
-    mark_shared(reader, loaded, count);
-    for (size_t i = 0; i < count; i++)
-        if (loaded[i].is_shared)
-            TRY(check_tensor(reader, &loaded[i], workers, err));
+    aliases->loaded = memory_new(most, sizeof(*aliases->loaded));
+    if (aliases->loaded == NULL)
+        return FAIL_NOMEM(err, most * sizeof(*aliases->loaded));
+    aliases->count = find_loaded(plan, aliases->loaded);
+    mark_shared(reader, aliases->loaded, aliases->count);
     return SIDESTEP_OK;
+}
+
+enum sidestep_status aliases_check(struct reader *reader, const struct aliases *aliases,
+                                   struct workers *workers, struct sidestep_error *err)
+{
+    for (size_t i = 0; i < aliases->count; i++)
+        if (aliases->loaded[i].is_doubtful)
+            TRY(check_tensor(reader, &aliases->loaded[i], workers, err));
+    return SIDESTEP_OK;
+}
+
+void aliases_release(struct aliases *aliases)
+{
+    free(aliases->loaded);
+    *aliases = (struct aliases){0};
 }

@@ -214,7 +214,8 @@ uint8_t *fetch_contiguous_target(const struct load_plan_chunk *chunk)
 {
     const struct state_entry *target = chunk->target_count == 1 ? chunk->targets[0] : NULL;
 
-    if (target == NULL || target->on_device != 0 || !box_equal(&target->box, &chunk->box) ||
+    if (target == NULL || target->on_device != 0 || target->shares_memory ||
+        !box_equal(&target->box, &chunk->box) ||
         !box_is_row_major(target->ndim, target->box.lengths, target->strides))
         return NULL;
     return target->data;

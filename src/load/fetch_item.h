@@ -28,8 +28,8 @@ enum sidestep_status fetch_item_byte_range(const struct reader_item *item,
                                            const struct load_plan_chunk *chunk, uint64_t *begin,
                                            uint64_t *end, struct sidestep_error *err);
 
-/* The memory of the only target of ${chunk}, if bytes lie there exactly as they are stored;
- * otherwise NULL. */
+/* The memory of the only target of ${chunk}, if bytes lie there exactly as they are stored, and
+ * nothing else writes there; otherwise NULL. */
 uint8_t *fetch_contiguous_target(const struct load_plan_chunk *chunk);
 /* Writes decoded bytes of ${chunk} to its targets; ${sink} must outlive the result. */
 struct fetch_sink {

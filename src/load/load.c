@@ -183,17 +183,20 @@ static enum sidestep_status fetch_all(struct sidestep_engine *engine, struct rea
 {
     bool direct = is_only_reader(engine, reader, plan);
     bool checks = options->check_objects != NULL;
+    OWNED_BY(aliases_release) struct aliases aliases = {0};
     uint64_t object_bytes = 0;
 
     if (checks)
         TRY(load_objects_all(engine, reader, plan, options, &object_bytes, err));
-    enum sidestep_status status = fetch_run(reader, plan, checks ? FETCH_TENSORS : FETCH_ALL,
-                                            engine->stagers, direct, devices, bytes_read, err);
+    enum sidestep_status status = aliases_find(reader, plan, &aliases, err);
+    if (status == SIDESTEP_OK)
+        status = fetch_run(reader, plan, checks ? FETCH_TENSORS : FETCH_ALL, engine->stagers,
+                           direct, devices, bytes_read, err);
     *bytes_read += object_bytes;
     if (status == SIDESTEP_OK && !reader->has_manifest)
         status = reader_check_unchanged(reader, err);
     if (status == SIDESTEP_OK)
-        status = aliases_check(reader, plan, engine->stagers, err);
+        status = aliases_check(reader, &aliases, engine->stagers, err);
     if (status != SIDESTEP_OK)
         error_wrap(err, "the tensors to be loaded are in an unspecified state");
     return comm_agree_all(&engine->comm, status, err);

@@ -39,6 +39,7 @@ struct state_entry {
     uint32_t flags;
     uint32_t turn;      /* of SIDESTEP_TENSOR_FENCED */
     uint32_t on_device; /* 1 + the device with the data, set by loads; 0: host memory */
+    bool shares_memory; /* with another tensor, or with itself; set by loads */
     /* Objects: ${value} or ${bytes}.  Neither: a load will set it.  Both: a load has set it. */
     struct sidestep_value *value; /* owned */
     void *bytes;                  /* owned */

@@ -3,6 +3,8 @@
  * aliases_test.c -- loads into tensors that share memory: consistent ones are loaded,
  * contradictory ones are refused, and mere neighbours do not matter.
  */
+#include "load/fetch_item.h"
+#include "model/model.h"
 #include "support/one_rank.h"
 #include "support/unit.h"
 
@@ -62,6 +64,21 @@ static int teardown(void **test)
 }
 
 /* One tensor at the beginning of the memory, another of ${rows} at ${at}. */
+static size_t read_in_place; /* how many of them are read straight into their memory */
+
+static size_t count_read_in_place(const struct sidestep_state_dict *state)
+{
+    size_t count = 0;
+
+    for (size_t i = 0; i < state->count; i++) {
+        struct state_entry *targets[] = {&state->entries[i]};
+        const struct load_plan_chunk chunk = {
+            .box = targets[0]->box, .target_count = 1, .targets = targets};
+        count += fetch_contiguous_target(&chunk) != NULL;
+    }
+    return count;
+}
+
 static enum sidestep_status load_two(const char *first, const int64_t *strides, const char *second,
                                      int64_t rows, const int64_t *second_strides, float *at)
 {
@@ -72,6 +89,7 @@ static enum sidestep_status load_two(const char *first, const int64_t *strides, 
     add(state, first, ROWS, COLUMNS, strides, memory);
     add(state, second, rows, COLUMNS, second_strides, at);
     enum sidestep_status status = sidestep_load(engine, checkpoint, state, NULL, NULL, &err);
+    read_in_place = count_read_in_place(state);
     sidestep_state_dict_free(&state);
     return status;
 }
@@ -82,6 +100,18 @@ TEST(equal_tensors_in_shared_memory_are_loaded)
     assert_memory_equal(memory, saved[0], sizeof(saved[0]));
     ASSERT_OK(load_two("a", NULL, "half", ROWS / 2, NULL, memory + ROWS / 2 * COLUMNS));
     assert_memory_equal(memory, saved[0], sizeof(saved[0]));
+}
+
+/* Its bytes are hashed where they are read to, and another thread may write the other tensor there.
+ */
+TEST(shared_memory_is_not_read_into_directly)
+{
+    ASSERT_OK(load_two("a", NULL, "b", ROWS, NULL, memory));
+    assert_int_equal(read_in_place, 0);
+    (void)load_two("a", NULL, "c", ROWS, NULL, memory + ROWS * COLUMNS - 1);
+    assert_int_equal(read_in_place, 0);
+    ASSERT_OK(load_two("a", NULL, "b", ROWS, NULL, memory + ROWS * COLUMNS));
+    assert_int_equal(read_in_place, 2);
 }
 
 TEST(different_tensors_in_shared_memory_are_refused)
