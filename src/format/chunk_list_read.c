@@ -28,6 +28,7 @@ struct chunk_list_reader {
     struct listed_name *names; /* of the entries */
     size_t name_capacity;
     size_t found;                  /* the name of the previous record; SIZE_MAX: it is not taken */
+    size_t next_in_state;          /* the entry after the one that was found last */
     struct metadata_chunk *chunks; /* the next to use ... */
     size_t chunks_left;            /* ... and how many follow it */
     /* The current record. */
@@ -279,11 +280,25 @@ static enum sidestep_status add_name(struct chunk_list_reader *l, const struct s
     return SIDESTEP_OK;
 }
 
+/* The first shard that the state has of the record's name; SIZE_MAX: it has none.  Names that
+ * follow each other in a list mostly do so in a state, too; then no table is searched. */
+static size_t find_in_state(struct chunk_list_reader *l, const struct sidestep_state_dict *state)
+{
+    size_t next = l->next_in_state;
+
+    if (next >= state->count || state->entries[next].first_same_name != next ||
+        strcmp(state->entries[next].name, l->record.name) != 0)
+        next = hash_table_find(&state->names, l->record.name);
+    if (next != SIZE_MAX)
+        l->next_in_state = next + 1;
+    return next;
+}
+
 /* Add the name of the record, if it is taken. */
 static enum sidestep_status add_new_name(struct chunk_list_reader *l, struct sidestep_error *err)
 {
     const struct sidestep_state_dict *state = l->filter->state;
-    size_t first = state != NULL ? hash_table_find(&state->names, l->record.name) : SIZE_MAX;
+    size_t first = state != NULL ? find_in_state(l, state) : SIZE_MAX;
 
     l->found = SIZE_MAX;
     if (state != NULL && first == SIZE_MAX && !l->filter->all_names)
