@@ -69,6 +69,7 @@ enum cli_option_id {
     CLI_OPTION_FOLLOW,
     CLI_OPTION_RATE,
     CLI_OPTION_MIRROR,
+    CLI_OPTION_LISTEN,
     CLI_OPTION_COUNT
 };
 

@@ -366,7 +366,9 @@ const struct cli_command cli_command_metrics = {
     .operands = {{"ROOT", CLI_OPERAND_DIRECTORY, false, true}},
     .examples = {{"sidestep metrics runs/7b", "All metrics of a root."},
                  {"sidestep metrics --out /var/lib/node_exporter/sidestep.prom runs/*",
-                  "From cron, for the textfile collector of node_exporter."}},
+                  "From cron, for the textfile collector of node_exporter."},
+                 {"sidestep metrics --listen 9188 runs/*",
+                  "Answer Prometheus, which scrapes 127.0.0.1:9188."}},
     .description =
         {"Prints OpenMetrics text, which Prometheus reads. Everything is read from storage at each "
          "call. No value is kept from an earlier one, and a checkpoint that was deleted has no "
@@ -374,13 +376,23 @@ const struct cli_command cli_command_metrics = {
          "sidestep_health.",
          "The labels are root and state, with --mirror also level. There are about 20 series for "
          "each root, whatever the "
-         "number of ranks and checkpoints."},
+         "number of ranks and checkpoints.",
+         "With --listen it answers requests for http://ADDR/metrics until it is interrupted, each "
+         "with a look that began after the request. Requests that come while it looks share the "
+         "next look; there is one a second at most. With --out, too, it writes the file first, "
+         "once; then a port in use is only a warning."},
     .json = "The output is the same as without --json; errors are JSON.",
     .options = {CLI_OUT_OPTION(": whoever reads it finds all of the old text or all of the new."),
+                {.id = CLI_OPTION_LISTEN,
+                 .name = "listen",
+                 .argument = "ADDR",
+                 .text = "Answer HTTP requests at ADDR: PORT, HOST:PORT or [HOST]:PORT; port 0 "
+                         "is one that is free. Without HOST, only this machine is answered; with "
+                         "0.0.0.0, whoever reaches it. There is no password and no TLS."},
                 CLI_MIRROR_OPTION("Print the same of the mirror of each ROOT, with the label level "
                                   "(near, mirror). One that cannot be read has sidestep_up 0."),
                 CLI_END_OPTIONS},
-    .exits = CLI_EXIT_SPACE,
+    .exits = CLI_EXIT_UNSUPPORTED | CLI_EXIT_LOCKED | CLI_EXIT_PERMISSION | CLI_EXIT_SPACE,
     .run = cli_metrics_run,
 };
 

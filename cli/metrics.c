@@ -9,6 +9,7 @@
 #include "escape.h"
 #include "health.h"
 #include "levels.h"
+#include "listen.h"
 #include "memory.h"
 #include "output.h"
 
@@ -112,23 +113,35 @@ static void print_metrics(const struct metrics *m)
             sidestep_version());
 }
 
-int cli_metrics_run(const struct cli *cli)
+static char *look(const struct cli *cli, size_t *length)
 {
     static struct cli_health_look looks[CLI_HEALTH_MAX_LOOKS];
     const struct cli_health_limits limits = {.min_kept = 1};
     struct metrics m = {.looks = looks};
     char *text = NULL;
-    size_t length = 0;
+
+    m.count = cli_health_look_all(cli, &limits, looks);
+    m.out = cli_memory_stream(&text, length);
+    print_metrics(&m);
+    cli_memory_stream_close(m.out);
+    for (size_t i = 0; i < m.count; i++)
+        cli_health_release(&looks[i]);
+    return text;
+}
+
+int cli_metrics_run(const struct cli *cli)
+{
+    bool listens = cli_has_option(cli, CLI_OPTION_LISTEN);
+    int status = 0;
 
     if (cli_levels_check_options(cli) != 0)
         return sidestep_status_exit(SIDESTEP_EINVAL);
-    m.count = cli_health_look_all(cli, &limits, looks);
-    m.out = cli_memory_stream(&text, &length);
-    print_metrics(&m);
-    cli_memory_stream_close(m.out);
-    int status = cli_output_document(cli, text, length);
-    free(text);
-    for (size_t i = 0; i < m.count; i++)
-        cli_health_release(&looks[i]);
-    return status;
+    if (!listens || cli_has_option(cli, CLI_OPTION_OUT)) {
+        size_t length = 0;
+        char *text = look(cli, &length);
+
+        status = cli_output_document(cli, text, length);
+        free(text);
+    }
+    return listens && status == 0 ? cli_listen_run(cli, look) : status;
 }
