@@ -3,18 +3,21 @@
 until it has resumed.
 
 bench/run calls it; it needs torch in .venv. Each sample is a new process. It measures the import of
-sidestep after that of torch, memory and processor time of an idle Checkpointer, the first save
-compared with the second, and the time from the start of a process to its state loaded from the page
-cache, compared with one that calls stock's load.
+sidestep after that of torch, with compiled files, as pip leaves them, and without; memory and
+processor time of an idle Checkpointer; the first save compared with the second; and the time from
+the start of a process to its state loaded from the page cache, compared with one that calls stock's
+load.
 """
 
 from __future__ import annotations
 
 import argparse
 import glob
+import importlib.util
 import json
 import os
 import resource
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -40,16 +43,24 @@ def processor_time() -> float:
     return usage.ru_utime + usage.ru_stime
 
 
-def one_process(root: str, mib: int) -> dict[str, Any]:
-    """Measure this process; return its figures."""
-    import torch
-    import torch.distributed.checkpoint  # so that its time does not count for sidestep
+def imported() -> float:
+    """Seconds of the import of sidestep, after that of torch."""
+    import torch.distributed.checkpoint  # noqa: F401 - so that its time does not count for sidestep
 
     began = time.perf_counter()
     import sidestep
 
     sidestep.Checkpointer  # noqa: B018 - the package imports a module when a name of it is used
-    imported = time.perf_counter() - began
+    return time.perf_counter() - began
+
+
+def one_process(root: str, mib: int) -> dict[str, Any]:
+    """Measure this process; return its figures."""
+    took = imported()
+    import torch
+
+    import sidestep
+
     torch.set_num_threads(1)
     state = {f"layer.{i}": torch.ones(mib * MIB // 16 // 4) for i in range(16)}
     warm(state.values(), mib * MIB)
@@ -67,7 +78,7 @@ def one_process(root: str, mib: int) -> dict[str, Any]:
         saver.wait()
         whole.append(time.perf_counter() - began)
     saver.close()
-    return {"import": imported, "idle": idle, "used": used, "stalls": stalls, "whole": whole}
+    return {"import": took, "idle": idle, "used": used, "stalls": stalls, "whole": whole}
 
 
 def resumed(root: str, mib: int, began: float, way: str) -> dict[str, float]:
@@ -97,9 +108,12 @@ def resumed(root: str, mib: int, began: float, way: str) -> dict[str, float]:
 
 
 def run(root: str, mib: int, *more: str) -> dict[str, Any]:
-    """The figures of one process."""
+    """The figures of one process, with the copy of the package that is beside ``root``."""
     command = [sys.executable, "-W", "ignore", __file__, f"--dir={root}", f"--mib={mib}", *more]
-    return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
+    environment = os.environ | {"PYTHONPATH": f"{root}-package:{os.environ.get('PYTHONPATH', '')}"}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    ran = subprocess.run(command, check=True, stdout=subprocess.PIPE, env=environment)
+    return json.loads(ran.stdout)
 
 
 def samples(args: argparse.Namespace) -> list[dict[str, Any]]:
@@ -108,11 +122,16 @@ def samples(args: argparse.Namespace) -> list[dict[str, Any]]:
     for _ in range(args.runs):
         with tempfile.TemporaryDirectory(dir=args.dir) as scratch:
             root = os.path.join(scratch, "run")
-            found.append(run(root, args.mib, "--one"))
+            package = os.path.dirname(importlib.util.find_spec("sidestep").origin)
+            ignored = shutil.ignore_patterns("__pycache__")
+            shutil.copytree(package, f"{root}-package/sidestep", ignore=ignored)
+            compiling = run(root, args.mib, "--import")
+            found.append(run(root, args.mib, "--one") | {"compiling": compiling["import"]})
             for way in ("stock", "ours"):
                 for file in glob.glob(os.path.join(root, "step-3", "*.distcp")):
                     plain_read(file)
-                found[-1][way] = run(root, args.mib, f"--resume={way}", f"--began={time.monotonic()}")
+                began = f"--began={time.monotonic()}"
+                found[-1][way] = run(root, args.mib, f"--resume={way}", began)
             settle(root)
     return found
 
@@ -123,10 +142,14 @@ def main() -> None:
     parser.add_argument("--dir", required=True)
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--mib", type=int, default=1024)
+    parser.add_argument("--import", dest="imports", action="store_true")
     parser.add_argument("--one", action="store_true")
     parser.add_argument("--resume", choices=("ours", "stock"))
     parser.add_argument("--began", type=float)
     args = parser.parse_args()
+    if args.imports:
+        print(json.dumps({"import": imported()}))
+        return
     if args.one:
         print(json.dumps(one_process(args.dir, args.mib)))
         return
@@ -134,9 +157,12 @@ def main() -> None:
         print(json.dumps(resumed(args.dir, args.mib, args.began, args.resume)))
         return
     found = samples(args)
-    report(
-        "process: import sidestep, after torch", "duration", 0.060, [one["import"] for one in found]
-    )
+    for what, key, goal in (
+        ("", "import", 0.060),
+        (", without compiled files", "compiling", 0.060),
+    ):
+        times = [one[key] for one in found]
+        report(f"process: import sidestep, after torch{what}", "duration", goal, times)
     report(
         "process: memory of an idle Checkpointer", "memory", 8 * MIB, [one["idle"] for one in found]
     )

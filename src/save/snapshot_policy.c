@@ -24,6 +24,8 @@
 #define MIN_COPY_AHEAD_SAVES 8u /* the same for saves whose copiers begin at once */
 #define MAX_BACKOFF_SAVES 64u
 #define BACKOFF_GROWTH 4u
+/* A way that costs so many times what the other costs is worse in spite of noise. */
+#define CLEAR_FACTOR 2u
 /* If the trainer writes this often before the disk is done, it rewrites its state. */
 #define COPY_AHEAD_FAULTS 4u
 /* Threads of the lowest priority that wait so much longer than they run find all processors busy.
@@ -79,6 +81,14 @@ static uint64_t scale_to_gib(uint64_t ns, uint64_t bytes)
     return (uint64_t)((double)ns / (double)bytes * (double)GIB);
 }
 
+/* This save by cow only touched the pool for the copies that follow.  Does it show as clearly as
+ * the one before it that they will be cheaper? */
+static bool confirms_first(const struct snapshot_policy *policy) ON_THREAD(CALLER)
+{
+    return policy->last_backoff == MIN_BACKOFF_SAVES &&
+           policy->cow_cost_ns >= CLEAR_FACTOR * policy->copy_cost_ns;
+}
+
 static void learn_from_cow(struct snapshot_policy *policy, const struct sidestep_save_info *info,
                            bool warmed_pool) ON_THREAD(CALLER)
 {
@@ -99,7 +109,7 @@ static void learn_from_cow(struct snapshot_policy *policy, const struct sidestep
         scale_to(bytes, copy_ns) + trainer_share(info, scale_to(bytes, copy_cpu_ns));
     if (policy->cow_cost_ns <= policy->copy_cost_ns + TOLERANCE_NS)
         policy->copy_saves_left = policy->last_backoff = 0;
-    else if (policy->copy_saves_left == 0) { /* else this save only touched the pool */
+    else if (policy->copy_saves_left == 0 || confirms_first(policy)) {
         policy->last_backoff = next_backoff(policy->last_backoff, MIN_BACKOFF_SAVES);
         policy->copy_saves_left = policy->last_backoff;
     }

@@ -104,6 +104,23 @@ TEST(a_save_that_touches_the_pool_does_not_prolong_the_copies)
     assert_false(snapshot_policy_can_trim_pool(&policy)); /* the copies need it */
 }
 
+/* Two saves say so, and the second did not pay for the pool. */
+TEST(protection_that_is_clearly_slower_is_tried_again_late)
+{
+    struct snapshot_policy policy = {.has_cow_save = true};
+    struct sidestep_save_info save = cow_save(13, 135, true);
+
+    save.fault_ns = 300 * MS;
+    learn(&policy, copy_save());
+    learn(&policy, save);
+    assert_int_equal(policy.copy_saves_left, 2);
+    THREAD_IS(CALLER);
+    for (int i = 0; i < 3; i++) { /* where memory is short, the pool is touched again */
+        snapshot_policy_learn(&policy, &save, true);
+        assert_int_equal(policy.copy_saves_left, 8);
+    }
+}
+
 TEST(protection_is_tried_again_rarely_and_comes_back)
 {
     struct snapshot_policy policy = {.has_cow_save = true};
