@@ -2,6 +2,7 @@
 /* object_list_test.c -- the listing of a root on a simulated bucket: what it says, and how many
  * requests it takes. */
 #include "catalog/catalog.h"
+#include "selection/choose.h"
 #include "support/bucket_series.h"
 #include "support/unit.h"
 
@@ -220,6 +221,43 @@ TEST(what_is_remembered_is_read_anew)
     assert_int_equal(store_dir_remember(dir, &err), SIDESTEP_OK);
     assert_int_equal(store_stat(dir, "b", &stat, &err), SIDESTEP_OK);
     store_dir_close(dir);
+    object_store_free(&store);
+    object_sim_free(&rig.bucket);
+}
+
+static void save_step_1_again(struct rig *rig)
+{
+    struct sidestep_engine *engine = rig_engine(rig, NULL, 1);
+    struct sidestep_error err;
+    struct world world;
+
+    world_make(&world, 0, 1, WORLD_BY_ROWS, 1, false);
+    world_fill(&world, 7);
+    assert_int_equal(sidestep_save(engine, ROOT "/step-1", world.state, NULL, NULL, &err),
+                     SIDESTEP_OK);
+    (void)sidestep_engine_close(&engine, NULL);
+    world_free(&world);
+}
+
+/* What the listing remembers of it is no longer so. */
+TEST(a_checkpoint_that_was_replaced_since_it_was_listed_is_not_damaged)
+{
+    struct sidestep_list list = {0};
+    struct sidestep_error err = {0};
+    size_t chosen = 1;
+    struct rig rig;
+    bool gone;
+
+    make_steps(&rig, 1);
+    struct store *store = new_store(&rig);
+    assert_int_equal(list_root(store, ROOT "/", LIST_STAYS_OPEN, &list, &err), SIDESTEP_OK);
+    const struct choose_options how = {
+        .store = store, .root = list_root_dir(&list), .mode = SIDESTEP_VERIFY_STRUCTURE};
+    save_step_1_again(&rig);
+    if (choose_newest_valid(&how, &list, &chosen, &gone, &err) != SIDESTEP_OK)
+        fail_msg("%s", err.message);
+    assert_true(chosen == 0 && !gone);
+    sidestep_list_release(&list);
     object_store_free(&store);
     object_sim_free(&rig.bucket);
 }
