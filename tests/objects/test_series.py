@@ -5,7 +5,9 @@ import datetime
 import json
 import os
 import pathlib
+import re
 import subprocess
+import urllib.request
 
 import pytest
 import servers
@@ -107,6 +109,39 @@ def test_requests_of_check(root, checkpoint):
     few = requests_of(root, "check", ROOT)
     assert (len(many), without) == (len(few), len(few) + 20 - 1)
     assert len(many) == 5  # the list, the index, the owner; .metadata and the footer of the newest
+
+
+def test_metrics_listen(root, checkpoint):
+    """Each scrape looks at the bucket, and at no more of it than check does."""
+    ok(root, "prune", ROOT, "--keep-last", "3", "--yes")  # writes the index
+    environment = {**os.environ, **root.environment()}
+    listener = subprocess.Popen(
+        [PROGRAM, "metrics", "--listen", "0", ROOT],
+        env=environment,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    said = listener.stderr.readline()
+    if "listening on" not in said:
+        listener.communicate()
+        pytest.skip(said)
+
+    def scrape():
+        root.control(clear=["log"])
+        with urllib.request.urlopen(said.split()[-1]) as answer:
+            found = re.findall(r"last_committed_step\{.*\} (\d+)", answer.read().decode())
+        return found, len(root.log())
+
+    try:
+        assert scrape() == scrape() == (["3"], 5)
+        for path in checkpoint.iterdir():
+            root.client().upload_file(str(path), BUCKET, f"job/step-9/{path.name}")
+        assert scrape()[0] == ["9"]
+        root.client().delete_object(Bucket=BUCKET, Key="job/step-9/.metadata")
+        assert scrape()[0] == ["3"]
+    finally:
+        listener.terminate()
+        listener.communicate()
 
 
 def test_rebuild(root):
