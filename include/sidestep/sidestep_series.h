@@ -111,8 +111,8 @@ struct sidestep_series_options {
     const char *name; /* template of the checkpoints' names, instead of ${prefix}.  Contains {step}
                          once, or {step:08} (zero-padded, to 1 to 20 digits): "step_{step:08}",
                          "step-{step}.dcp".  NULL: prefix and step.  See sidestep_name_of_step() */
-    /* Rank 0 counts: a second place for the checkpoints, which survives the first.  See
-       "A mirror" at sidestep_series_open(). */
+    /* Rank 0 counts (with SIDESTEP_SERIES_PER_NODE, all ranks pass the same): a second place for
+       the checkpoints, which survives the first.  See "A mirror" at sidestep_series_open(). */
     const char *mirror;                                   /* its path or URL; NULL: none */
     const struct sidestep_mirror_options *mirror_options; /* copied; NULL: the defaults */
 };
@@ -157,8 +157,12 @@ sidestep_series_open(struct sidestep_engine *engine, const char *root,
  *    missing.  A directory that belongs to another run is never used: opening fails.
  *  - Each node deletes parts of steps that retention does not keep, once the next save has shown
  *    that a newer step is whole on all nodes.
- * SIDESTEP_EUNSUPPORTED, for now: with a mirror, ${max_restarts}, ${keep_best},
- * SIDESTEP_SERIES_INCREMENTAL or SIDESTEP_SERIES_ANY_RUN, if not all ranks see one directory.
+ *  - A mirror gets whole checkpoints: each node sends its part, while rank 0 waits for all.  All
+ *    ranks pass the same ${mirror}.  sidestep_series_load() takes the newest step that is whole in
+ *    the directories or at the mirror.  If it is that of the mirror, all ranks load from there, and
+ *    sidestep_series_path() says so; nothing is copied to ${root}.
+ * SIDESTEP_EUNSUPPORTED, for now: with ${max_restarts}, ${keep_best}, SIDESTEP_SERIES_INCREMENTAL
+ * or SIDESTEP_SERIES_ANY_RUN, if not all ranks see one directory.
  */
 
 /**

@@ -84,7 +84,8 @@ class Checkpointer:
     mirror       a second place for the checkpoints, a `Mirror`: for a ``root`` on fast disks that
                  may be lost
     near         "per_node": ``root`` may be a directory that each node has for itself: then a
-                 checkpoint is made of parts, which `resume` puts together (docs/LEVELS.md)
+                 checkpoint is made of parts, which `resume` puts together.  A ``mirror`` gets
+                 whole checkpoints (docs/LEVELS.md)
 
     All other options come in groups, each of a class:
     schedule     `SchedulePolicy`: intervals by the rate of failures; saves that are due during a
@@ -384,7 +385,7 @@ class Checkpointer:
         loaded = resume(self._series, state, step, **how)
         self._resumed_step = -1 if loaded is None else loaded.step
         if loaded is not None:
-            where, seconds = self._series.path_of(loaded.step), time.monotonic() - began
+            where, seconds = loaded.path, time.monotonic() - began
             self._tell("resumed step %d from '%s' in %.3f s", loaded.step, where, seconds)
         return loaded
 

@@ -103,6 +103,12 @@ class Series:
         call(lib().sidestep_series_path, self._opened(), a_step(step), path)
         return os.fsdecode(path.value)
 
+    def loaded_path(self, step: int) -> str:
+        """The path of the checkpoint of ``step``, which was just loaded: that of the mirror, if it
+        was loaded from there."""
+        path, place = self.path_of(step), self.place_of(step)
+        return place if os.path.basename(place) == os.path.basename(path) else path
+
     def step_of(self, path: str) -> Optional[int]:
         """The step of the checkpoint with this name; None: this series has no such name."""
         step, name = ctypes.c_uint64(), os.fsencode(os.path.basename(path))

@@ -15,6 +15,7 @@ from typing import Any, Optional
 
 import pytest
 import torch
+import torch.distributed.checkpoint as dcp
 from ranks import RanksFailed, run_ranks
 
 import sidestep
@@ -26,6 +27,37 @@ def states(step: int) -> dict[str, Any]:
         **{f"w{i}": torch.full((300, 70), float(step * 100 + i)) for i in range(6)},
         "note": {"step": step, "text": "x" * 100},
     }
+
+
+def mirrored(rank: int, root: str, nodes: str, steps: list[int]) -> Optional[tuple[int, str]]:
+    """Resume, check what was loaded, and save ``steps``.  Returns what was resumed."""
+    mirror = sidestep.Mirror(f"{root}/far", every=2, keep_last_n=2)
+    node = f"{root}/{nodes[rank]}/run"
+    with sidestep.Checkpointer(node, near="per_node", keep_last_n=2, mirror=mirror) as checkpoints:
+        state = states(-1)
+        loaded = checkpoints.resume(state)
+        if loaded is not None:
+            wanted = states(loaded.step)
+            assert all(torch.equal(state[f"w{i}"], wanted[f"w{i}"]) for i in range(6))
+        for one in steps:
+            checkpoints.save(one, states(one))
+    return None if loaded is None else (loaded.step, loaded.path)
+
+
+def test_a_mirror_has_whole_checkpoints(tmp_path: Path) -> None:
+    root, far = str(tmp_path), tmp_path / "far"
+    assert run_ranks(4, mirrored, root, "aabb", [1, 2, 3]) == [None] * 4
+    state = states(-1)
+    dcp.load(state, checkpoint_id=far / "step-3", no_dist=True)
+    assert torch.equal(state["w5"], states(3)["w5"])
+    shutil.rmtree(tmp_path / "b")
+    assert run_ranks(4, mirrored, root, "aacc", [4, 5]) == [(3, f"{far}/step-3")] * 4
+    sidestep.load({"w0": torch.zeros(300, 70)}, checkpoint_id=far / "step-5", no_dist=True)
+    shutil.rmtree(tmp_path / "a")
+    shutil.rmtree(tmp_path / "c")
+    assert run_ranks(3, mirrored, root, "dde", []) == [(5, f"{far}/step-5")] * 3
+    assert not list(far.glob(".sidestep.*"))
+    assert len(list(far.glob("step-*"))) == 2
 
 
 def work(

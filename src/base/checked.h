@@ -22,6 +22,11 @@ static inline uint64_t round_down(uint64_t n, uint64_t power_of_two)
 {
     return n & ~(power_of_two - 1);
 }
+static inline int64_t min_i64(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
 static inline uint64_t min_u64(uint64_t a, uint64_t b)
 {
     return a < b ? a : b;

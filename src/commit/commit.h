@@ -140,7 +140,10 @@ struct commit_request {
     const struct commit_guard *guard;         /* NULL: none */
     const atomic_bool *cancelled; /* set when the program cancels the save; NULL: it cannot */
     bool no_replace;              /* refuse if NAME holds a checkpoint */
-    bool resumes; /* an export: go on in the saving directory that a dead process left, if any */
+    bool resumes; /* go on in the saving directory that a dead process left, if any: an export, or
+                     files that were saved elsewhere. What fails stays, unless the save is aborted.
+                     Without ${no_replace}, whoever asks removes what NAME holds when ${guard} is
+                     asked before the rename. In a bucket, the commit replaces it, as ever */
     const struct commit_shared *shared; /* rank 0: shards that may be linked; NULL: none */
     uint64_t *checked; /* rank 0: which directory passed storage_check() last; NULL: not kept */
 };
@@ -274,6 +277,19 @@ enum sidestep_status commit_check_cancelled(const struct commit *commit,
 /* Vote, after all shards are sealed: make their names durable, and create the vote file. On ranks
  * other than 0, an error means that no vote was tried (I5). */
 enum sidestep_status commit_vote_yes(struct commit *commit, struct sidestep_error *err);
+/*
+ * A process that puts the files of other ranks, too, which were saved elsewhere (mirror/): the
+ * names of shard ${shard} of rank ${rank}, while it is written and when it is sealed; seal it; and
+ * when all files of a rank are sealed, vote in its place. An error means that the vote may be
+ * there: the files are whole, so that does no harm. A file or a vote that an earlier process left
+ * counts.
+ */
+void commit_names_for(const struct commit *commit, uint32_t rank, uint32_t shard,
+                      char written[FILE_NAME_BYTES], char final[FILE_NAME_BYTES]);
+enum sidestep_status commit_seal_for(struct commit *commit, uint32_t rank, uint32_t shard,
+                                     struct store_file *file, struct sidestep_error *err);
+enum sidestep_status commit_vote_for(struct commit *commit, uint32_t rank, uint32_t shards,
+                                     struct sidestep_error *err);
 /* Report that this rank failed, with the reason. Best effort. */
 void commit_vote_no(struct commit *commit, const struct sidestep_error *why);
 /* Other ranks, in the in-place form, where no trash takes their files. Call it after

@@ -11,35 +11,43 @@
 
 /*
  * Give the sealed shard its final name. If the answer of a server is lost, the request is repeated,
- * and then finds no such name, or that the final one exists. Only this save uses both names. So if
- * the final one leads to the file, the rename took place.
+ * and then finds no such name, or that the final one exists. So if the final one leads to the file,
+ * the rename took place. A rank alone uses the names of the shards that it creates. But ${others}
+ * may send the same file: if the final name leads to another one, that of the other process was
+ * renamed, and may not be whole.
  */
 static enum sidestep_status rename_sealed(struct commit *commit, const char *part,
                                           const char *final, const struct store_stat *sealed,
-                                          struct sidestep_error *err)
+                                          bool others, struct sidestep_error *err)
 {
     struct store_stat named;
     enum sidestep_status status = store_rename_new(commit->dir, part, commit->dir, final, err);
 
-    if (status != SIDESTEP_OK && store_stat(commit->dir, final, &named, NULL) == SIDESTEP_OK &&
-        named.inode == sealed->inode && named.device == sealed->device)
+    if (status == SIDESTEP_OK && !others)
         return SIDESTEP_OK;
-    return status;
+    enum sidestep_status looked = store_stat(commit->dir, final, &named, NULL);
+    bool is_ours =
+        looked == SIDESTEP_OK && named.inode == sealed->inode && named.device == sealed->device;
+    if (is_ours || status != SIDESTEP_OK)
+        return is_ours ? SIDESTEP_OK : status;
+    return looked != SIDESTEP_OK
+               ? FAIL(err, looked, "look at '%s'", final)
+               : FAIL(err, SIDESTEP_EABORTED, "another process writes '%s', too", part);
 }
 
-enum sidestep_status files_seal(struct commit *commit, uint32_t shard, struct store_file *file,
-                                struct sidestep_error *err)
+enum sidestep_status files_seal(struct commit *commit, uint32_t rank, uint32_t shard,
+                                struct store_file *file, struct sidestep_error *err)
 {
     char part[FILE_NAME_BYTES], final[FILE_NAME_BYTES];
     OWNED_FILE *owned = file;
     struct store_stat sealed;
 
-    assert(shard < commit->shards);
-    commit_form_of(commit)->shard_names(commit, commit->rank, shard, part, final);
+    assert(rank != commit->rank || commit->shards == 0 || shard < commit->shards);
+    commit_form_of(commit)->shard_names(commit, rank, shard, part, final);
     TRY(store_file_sync(owned, err));
     TRY(store_file_stat(owned, &sealed, err));
     TRY(store_file_close(TAKE(owned), err));
-    return rename_sealed(commit, part, final, &sealed, err);
+    return rename_sealed(commit, part, final, &sealed, commit->shards == 0, err);
 }
 
 static bool is_made(enum sidestep_status status)
@@ -69,14 +77,31 @@ enum sidestep_status files_vote_yes(struct commit *commit, struct sidestep_error
     return SIDESTEP_OK;
 }
 
-/* The .part file that gets the text first is no shard of this save, and sweeps remove it. */
+/* The vote that an earlier process left is as good: the files are the same. */
+enum sidestep_status files_vote_for(struct commit *commit, uint32_t rank, uint32_t shards UNUSED,
+                                    struct sidestep_error *err)
+{
+    struct sidestep_error why = {.rank = -1};
+    char name[FILE_NAME_BYTES];
+    OWNED_FILE *file = NULL;
+
+    TRY(store_dir_sync(commit->dir, err));
+    file_name_format(FILE_NAME_VOTE, commit->save_id, rank, 0, name);
+    enum sidestep_status status = store_file_create(commit->dir, name, 0, &file, &why);
+    return is_made(status) ? SIDESTEP_OK : error_copy(err, &why);
+}
+
+/* The .part file that gets the text first is no shard of a save, and sweeps remove it. No rank has
+ * so many shards: this process may have none of the rank in whose name it writes. */
+#define REASON_SHARD UINT32_MAX
+
 enum sidestep_status files_write_reason(struct commit *commit, struct store_dir *dir,
                                         const char *name, const struct sidestep_error *why)
 {
     char part[FILE_NAME_BYTES], final[FILE_NAME_BYTES];
     struct store_file *file = NULL;
 
-    commit_form_of(commit)->shard_names(commit, commit->rank, commit->shards, part, final);
+    commit_form_of(commit)->shard_names(commit, commit->rank, REASON_SHARD, part, final);
     enum sidestep_status status = store_file_create(commit->dir, part, 0, &file, NULL);
     if (status == SIDESTEP_OK) { /* storage may be full: a name without its text is enough */
         (void)store_file_write_at(file, why->message, strlen(why->message), 0, NULL);

@@ -14,9 +14,11 @@ enum sidestep_status files_look(struct commit *commit, struct sidestep_error *er
 
 /* ---- files_seal.c */
 
-enum sidestep_status files_seal(struct commit *commit, uint32_t shard, struct store_file *file,
-                                struct sidestep_error *err);
+enum sidestep_status files_seal(struct commit *commit, uint32_t rank, uint32_t shard,
+                                struct store_file *file, struct sidestep_error *err);
 enum sidestep_status files_vote_yes(struct commit *commit, struct sidestep_error *err);
+enum sidestep_status files_vote_for(struct commit *commit, uint32_t rank, uint32_t shards,
+                                    struct sidestep_error *err);
 /* Write the reason ${why} to ${name} in ${dir} in one step, so that nobody reads a part of it. If
  * the text cannot be written, make the name a link to the marker. */
 enum sidestep_status files_write_reason(struct commit *commit, struct store_dir *dir,

@@ -137,6 +137,10 @@ enum sidestep_status files_look(struct commit *commit, struct sidestep_error *er
                     "'%s' is there already; if it is a part of a save that has just failed on "
                     "another node, save again: that replaces it",
                     commit->path);
+    if (commit->request.resumes)
+        return commit->request.no_replace
+                   ? FAIL(err, SIDESTEP_EEXISTS, "'%s' is there already, and stays", commit->path)
+                   : SIDESTEP_OK;
     status = store_dir_open(commit->store, NULL, commit->path, &commit->dir, err);
     if (status == SIDESTEP_ENOTFOUND)
         return FAIL(err, SIDESTEP_EEXISTS, "'%s' is there, but is not a directory", commit->path);

@@ -124,7 +124,8 @@ static enum sidestep_status begin(struct commit *commit, struct sidestep_error *
 
     assert(commit->rank == 0 && commit->dir != NULL);
     commit->objects->identity = commit_identity(commit->save_id);
-    TRY(object_sweep_before(commit->dir, commit->objects->old.save_id, err));
+    if (!commit->request.resumes) /* it would take what is gone on with for dead */
+        TRY(object_sweep_before(commit->dir, commit->objects->old.save_id, err));
     object_describe_marker(commit, text, sizeof(text));
     enum sidestep_status status = put_marker(commit, text, err);
     object_save_key(commit, "pending", key);
@@ -134,7 +135,7 @@ static enum sidestep_status begin(struct commit *commit, struct sidestep_error *
         status = object_keeper_start(object_commit_client(commit), key, text, commit->clock,
                                      &commit->objects->keeper, err);
     /* A store that did not answer would not answer now. A later sweep deletes what there may be. */
-    if (status != SIDESTEP_OK && status != SIDESTEP_ETIMEDOUT)
+    if (status != SIDESTEP_OK && status != SIDESTEP_ETIMEDOUT && !commit->request.resumes)
         object_sweep_save(commit->dir, commit->save_id);
     return status;
 }
@@ -171,8 +172,9 @@ static void shard_names(const struct commit *commit, uint32_t rank, uint32_t sha
 }
 
 /* file_sync() completes the object, and checks its size. */
-static enum sidestep_status seal(struct commit *commit UNUSED, uint32_t shard UNUSED,
-                                 struct store_file *file, struct sidestep_error *err)
+static enum sidestep_status seal(struct commit *commit UNUSED, uint32_t rank UNUSED,
+                                 uint32_t shard UNUSED, struct store_file *file,
+                                 struct sidestep_error *err)
 {
     OWNED_FILE *owned = file;
 
@@ -289,6 +291,7 @@ const struct commit_form commit_form_objects = {.open = open_target,
                                                 .shard_names = shard_names,
                                                 .seal = seal,
                                                 .vote_yes = object_vote_yes,
+                                                .vote_for = object_vote_for,
                                                 .vote_no = object_vote_no,
                                                 .retract = object_retract,
                                                 .count_votes = object_count_votes,

@@ -101,6 +101,8 @@ enum sidestep_status object_check_lease(struct commit *commit, struct sidestep_e
 /* ---- object_votes.c: steps 3 and 4 (form.h) */
 
 enum sidestep_status object_vote_yes(struct commit *commit, struct sidestep_error *err);
+enum sidestep_status object_vote_for(struct commit *commit, uint32_t rank, uint32_t shards,
+                                     struct sidestep_error *err);
 void object_vote_no(struct commit *commit, const struct sidestep_error *why);
 void object_retract(struct commit *commit);
 enum sidestep_status object_count_votes(struct tally *tally, struct sidestep_error *err);

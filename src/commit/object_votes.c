@@ -8,17 +8,23 @@
 
 #include "base/base.h"
 
-enum sidestep_status object_vote_yes(struct commit *commit, struct sidestep_error *err)
+enum sidestep_status object_vote_for(struct commit *commit, uint32_t rank, uint32_t shards,
+                                     struct sidestep_error *err)
 {
     struct object_client *client = object_commit_client(commit);
-    struct sidestep_error why = {.rank = -1};
     char key[OBJECT_KEY_BYTES], text[64];
 
-    assert(commit->rank < commit->world_size);
-    snprintf(text, sizeof(text), "shards %u\n", commit->shards);
-    object_rank_key(commit, "yes", commit->rank, key);
-    enum sidestep_status status =
-        client->ops->put(client, key, text, strlen(text), NULL, NULL, &why);
+    assert(rank < commit->world_size);
+    snprintf(text, sizeof(text), "shards %u\n", shards);
+    object_rank_key(commit, "yes", rank, key);
+    return client->ops->put(client, key, text, strlen(text), NULL, NULL, err);
+}
+
+enum sidestep_status object_vote_yes(struct commit *commit, struct sidestep_error *err)
+{
+    struct sidestep_error why = {.rank = -1};
+    enum sidestep_status status = object_vote_for(commit, commit->rank, commit->shards, &why);
+
     if (commit->rank != 0)
         object_keeper_stop(&commit->objects->keeper);
     /* I5: rank 0 may have counted the vote, so it cannot be taken back. If it is not there, the

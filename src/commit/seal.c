@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* seal.c -- steps 2 and 3 of the protocol (commit.h): creates and seals the shards of a rank, and
- * votes. */
+/* seal.c -- steps 2 and 3 of the protocol (commit.h): creates and seals the shards of a rank, or of
+ * ranks in whose place this process votes. */
 #include "commit/commit.h"
 
 #include <assert.h>
@@ -87,5 +87,28 @@ enum sidestep_status commit_shard_seal(struct commit *commit, uint32_t shard,
                                        struct store_file *file, struct sidestep_error *err)
 {
     assert(commit->dir != NULL && file != NULL);
-    return commit_form_of(commit)->seal(commit, shard, file, err);
+    return commit_form_of(commit)->seal(commit, commit->rank, shard, file, err);
+}
+
+/* ---- a process that puts the files of other ranks */
+
+void commit_names_for(const struct commit *commit, uint32_t rank, uint32_t shard,
+                      char written[FILE_NAME_BYTES], char final[FILE_NAME_BYTES])
+{
+    assert(commit->save_id[0] != '\0');
+    commit_form_of(commit)->shard_names(commit, rank, shard, written, final);
+}
+
+enum sidestep_status commit_seal_for(struct commit *commit, uint32_t rank, uint32_t shard,
+                                     struct store_file *file, struct sidestep_error *err)
+{
+    assert(commit->dir != NULL && file != NULL);
+    return commit_form_of(commit)->seal(commit, rank, shard, file, err);
+}
+
+enum sidestep_status commit_vote_for(struct commit *commit, uint32_t rank, uint32_t shards,
+                                     struct sidestep_error *err)
+{
+    assert(commit->dir != NULL && rank < commit->world_size);
+    return commit_form_of(commit)->vote_for(commit, rank, shards, err);
 }

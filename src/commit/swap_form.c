@@ -184,7 +184,7 @@ static enum sidestep_status publish_and_commit(struct commit *commit,
     enum sidestep_status status =
         store_rename_new(commit->parent, saving, commit->parent, commit->name, err);
     if (status != SIDESTEP_OK && !commit_owns_name(commit, commit->name)) { /* I7 */
-        if (status == SIDESTEP_EEXISTS && commit->group.count == 0)
+        if (status == SIDESTEP_EEXISTS && commit->group.count == 0 && !commit->request.resumes)
             return files_finish_in_name(commit, contents, outcome, err);
         return explain_rename(commit, saving, status, outcome, err);
     }
@@ -287,6 +287,7 @@ const struct commit_form commit_form_swap = {.open = files_open,
                                              .shard_names = shard_names,
                                              .seal = files_seal,
                                              .vote_yes = files_vote_yes,
+                                             .vote_for = files_vote_for,
                                              .vote_no = files_vote_no,
                                              .retract = retract,
                                              .count_votes = files_count_votes,

@@ -40,6 +40,9 @@ static enum sidestep_status read_records(struct checkpoint_copy *c, struct sides
     const struct reader *r = c->reader;
     struct sidestep_error why = {.rank = -1};
     char name[FILE_NAME_BYTES];
+
+    if (c->save != NULL) /* which makes its own */
+        return SIDESTEP_OK;
     enum sidestep_status status =
         small_file_read(r->dir, FILE_NAME_METADATA, 0, DCP_METADATA_MAX_BYTES, &c->metadata, &why);
 
@@ -79,7 +82,10 @@ static enum sidestep_status list_files(struct checkpoint_copy *c, struct sideste
                         "its file '%s' is in a subdirectory, which a copy does not make",
                         c->names[i]);
     }
+    c->written = c->finals = c->names;
     c->name_count = r->file_count;
+    if (c->save != NULL)
+        return copy_name_in_save(c, err);
     for (size_t i = 0; i < r->manifest.extra_count; i++) {
         const struct extra_file *file = &r->manifest.extras[i];
         if (file->is_alias)
@@ -116,11 +122,16 @@ static enum sidestep_status make_id(struct checkpoint_copy *c, struct sidestep_e
     return SIDESTEP_OK;
 }
 
+uint32_t copy_source_flags(const struct checkpoint_copy *c)
+{
+    return STORE_DIRECT | READER_ALL | (c->save != NULL ? READER_PARTS : 0);
+}
+
 static enum sidestep_status open_source(struct checkpoint_copy *c, struct sidestep_error *err)
 {
     uint32_t ring = store_ring_probe() == 0 ? READER_IO_URING : 0;
 
-    TRY(reader_open(c->from, c->source, STORE_DIRECT | READER_ALL | READER_SHARED_LOCK | ring,
+    TRY(reader_open(c->from, c->source, copy_source_flags(c) | READER_SHARED_LOCK | ring,
                     &c->reader, err));
     TRY(read_records(c, err));
     TRY(list_files(c, err));
@@ -168,6 +179,8 @@ static enum sidestep_status check_destination(struct checkpoint_copy *c, bool *i
     OWNED_DIR *dir = NULL;
 
     *is_whole = false;
+    if (c->save != NULL) /* it was begun there */
+        return SIDESTEP_OK;
     if (store_dir_open(c->to, NULL, c->destination, &dir, NULL) != SIDESTEP_OK)
         return SIDESTEP_OK;
     TRY(check_is_elsewhere(c, dir, err));
@@ -211,9 +224,7 @@ static enum sidestep_status transfer(struct checkpoint_copy *c, struct sidestep_
     return c->target->publish(c, err);
 }
 
-/* Does what was written stay, for the same call to go on? Not if that would fail again, and not on
- * full storage, where others need the space at once. */
-static bool can_resume(enum sidestep_status status)
+bool copy_can_resume(enum sidestep_status status)
 {
     switch (status) {
     case SIDESTEP_OK:
@@ -223,6 +234,8 @@ static bool can_resume(enum sidestep_status status)
     case SIDESTEP_EUNSAFE:
     case SIDESTEP_EUNSUPPORTED:
     case SIDESTEP_EINVAL:
+    case SIDESTEP_EPEER: /* another process that puts files of the same save has failed */
+    case SIDESTEP_EDISAGREE:
         return false;
     default:
         return true;
@@ -236,7 +249,7 @@ static enum sidestep_status transfer_and_end(struct checkpoint_copy *c, struct s
     if (status == SIDESTEP_ENOSPC && c->dir != NULL)
         space_report(err, c->dir, "the copy takes", c->total_bytes, c->copied_bytes, "");
     copy_files_discard(c);
-    c->target->end(c, can_resume(status));
+    c->target->end(c, copy_can_resume(status));
     return status;
 }
 
@@ -271,7 +284,7 @@ enum sidestep_status copy_run(struct checkpoint_copy *c, struct sidestep_copy_re
 
     lock_init(&c->shared.lock, LOCK_COPY);
     lock_condition_init(&c->shared.changed);
-    c->target = targets[c->to->ops->layout];
+    c->target = c->save != NULL ? &copy_to_save[c->to->ops->layout] : targets[c->to->ops->layout];
     TRY(workers_new(choose_threads(c) - 1, "sidestep-copy", &c->workers, err));
     TRY(WRAP(open_source(c, err), err, "open '%s'", c->source));
     TRY(check_destination(c, &is_whole, err));

@@ -4,7 +4,8 @@
  *
  * What comes in: a checkpoint that is opened and checked as for a load, and a destination.
  * What goes out: the same bytes at the destination, by export.h on file systems and by
- * commit/object_copy.h on object stores.
+ * commit/object_copy.h on object stores. Or the source is a part of a checkpoint, and its files
+ * become those of its ranks in a save of the whole (copy_to_save.c).
  *
  * Threads: each reads a range, checks it (verify/verify.h), and writes it. The thread that writes
  * the last bytes of a file adds its footer, and syncs it.
@@ -38,6 +39,8 @@ struct checkpoint_copy {
     struct store *from, *to;
     struct clock *clock;
     struct throttle *throttle; /* limits the writes; NULL: nothing does */
+    struct commit *save;       /* that the files of the source, a part, go to; it is begun or
+                                  joined. NULL: all of a checkpoint is copied */
 
     struct reader *reader; /* of the source */
     struct workers *workers;
@@ -45,6 +48,9 @@ struct checkpoint_copy {
     uint8_t id[SAVE_ID_BYTES];               /* finds an interrupted copy again */
     struct arena arena;
     const char **names; /* of the data files, and behind them of the extra files */
+    /* Of the data files at the destination, while they are written and when they are whole; the
+     * same as ${names}, but in a save. */
+    const char **written, **finals;
     uint64_t *sizes;
     size_t name_count;
     struct copied_file *files;
@@ -71,13 +77,24 @@ struct copy_target {
     /* ${stays}: leave what was not published, for the next copy. */
     void (*end)(struct checkpoint_copy *c, bool stays);
 };
-extern const struct copy_target copy_to_files;   /* copy_to_files.c */
-extern const struct copy_target copy_to_objects; /* copy_to_objects.c */
+extern const struct copy_target copy_to_files;               /* copy_to_files.c */
+extern const struct copy_target copy_to_objects;             /* copy_to_objects.c */
+extern const struct copy_target copy_to_save[STORE_LAYOUTS]; /* copy_to_save.c */
+/* Make ${file} durable, with its name. Takes it over. */
+enum sidestep_status copy_seal_in_save(struct checkpoint_copy *c, size_t i, struct store_file *file,
+                                       struct sidestep_error *err);
+/* Set the names at the destination. */
+enum sidestep_status copy_name_in_save(struct checkpoint_copy *c, struct sidestep_error *err);
 
 /* Copy from c->from to c->to. Call copy_release() in any case. */
 enum sidestep_status copy_run(struct checkpoint_copy *c, struct sidestep_copy_report *report,
                               struct sidestep_error *err);
 void copy_release(struct checkpoint_copy *c);
+/* After ${status}: does what was written stay, for the same call to go on? Not if that would fail
+ * again, and not on full storage, where others need the space at once. */
+bool copy_can_resume(enum sidestep_status status);
+/* The flags to open the source with. */
+uint32_t copy_source_flags(const struct checkpoint_copy *c);
 
 /* ---- copy_extras.c: the extra files */
 

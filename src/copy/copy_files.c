@@ -60,12 +60,11 @@ static enum sidestep_status remove_damaged(struct checkpoint_copy *c, const char
 static enum sidestep_status create(struct checkpoint_copy *c, size_t i, struct store_file **out,
                                    struct sidestep_error *err)
 {
-    const char *name = c->names[i];
     OWNED_FILE *file = NULL;
 
     if (c->target->is_private) /* elsewhere, the new file replaces the old one when it is whole */
-        TRY(remove_damaged(c, name, err));
-    TRY(store_file_create(c->dir, name, 0, &file, err));
+        TRY(remove_damaged(c, c->written[i], err));
+    TRY(store_file_create(c->dir, c->written[i], 0, &file, err));
     TRY(store_file_allocate(file, c->sizes[i], err));
     *out = TAKE(file);
     return SIDESTEP_OK;
@@ -126,14 +125,15 @@ static enum sidestep_status finish_file(struct checkpoint_copy *c, size_t i,
     TRY(open_file(c, i, &to, err));
     if (c->reader->files[i].ours)
         TRY(copy_footer(c, i, to, err));
-    TRY(store_file_sync(to, err));
+    if (c->save == NULL)
+        TRY(store_file_sync(to, err));
     lock_acquire(&c->shared.lock);
     file->to = NULL;
     file->is_done = true;
     c->copied_count++;
     c->copied_bytes += c->sizes[i];
     lock_release(&c->shared.lock);
-    return store_file_close(to, err);
+    return c->save != NULL ? copy_seal_in_save(c, i, to, err) : store_file_close(to, err);
 }
 
 static enum sidestep_status write_piece(struct checkpoint_copy *c, size_t i, uint64_t begin,
@@ -317,6 +317,6 @@ void copy_files_discard(struct checkpoint_copy *c)
             continue;
         store_file_discard(TAKE(c->files[i].to));
         if (c->target->is_private) /* the next copy takes only whole ones, and it has its space */
-            (void)store_unlink(c->dir, c->names[i], NULL);
+            (void)store_unlink(c->dir, c->written[i], NULL);
     }
 }

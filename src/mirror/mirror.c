@@ -7,6 +7,7 @@
  */
 #include "mirror/mirror.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -132,10 +133,29 @@ static enum sidestep_status copy(struct mirror_look *m, size_t i, const char *to
     return status;
 }
 
+/* Is it that another process cannot send its part, or keeps what a part would replace? */
+static bool is_of_others(const struct mirror_look *m, size_t i, enum sidestep_status status)
+{
+    return m->entries[i].state == SIDESTEP_PART &&
+           (status == SIDESTEP_EPEER || status == SIDESTEP_ELOCKED);
+}
+
 /* Does the failure concern this checkpoint alone, so that the next one is tried? */
 static bool is_of_one(const struct mirror_look *m, size_t i, enum sidestep_status status)
 {
-    return status == SIDESTEP_EEXISTS || mirror_is_damaged(&m->near, &m->entries[i], status);
+    return status == SIDESTEP_EEXISTS || is_of_others(m, i, status) ||
+           mirror_is_damaged(&m->near, &m->entries[i], status);
+}
+
+/* The part of another process may be damaged, or it has none, or a reader holds what is replaced.
+ * Others are sent, and then the look fails. */
+static void record_failure(struct mirror_look *m, size_t i, enum sidestep_status status,
+                           const struct sidestep_error *why)
+{
+    if (!is_of_others(m, i, status) || m->failure.status != SIDESTEP_OK)
+        return;
+    m->failure = *why;
+    snprintf(m->failed_id, sizeof(m->failed_id), "%s", m->entries[i].save_id);
 }
 
 static enum sidestep_status record_sent(struct mirror_look *m, size_t i, const char *to,
@@ -158,7 +178,9 @@ static enum sidestep_status send_one(struct mirror_look *m, size_t i, struct sid
 
     if (to == NULL)
         return FAIL_NOMEM(err, strlen(root));
-    enum sidestep_status status = copy(m, i, to, &copied, &why);
+    enum sidestep_status status = m->entries[i].state == SIDESTEP_PART
+                                      ? mirror_send_parts(m, &m->entries[i], to, &copied, &why)
+                                      : copy(m, i, to, &copied, &why);
     m->report->bytes += copied.copied_bytes;
     if (status == SIDESTEP_OK)
         return record_sent(m, i, to, err);
@@ -166,6 +188,7 @@ static enum sidestep_status send_one(struct mirror_look *m, size_t i, struct sid
         error_wrap(&why, "send '%s' to '%s'", m->entries[i].path, to);
         return error_copy(err, &why);
     }
+    record_failure(m, i, status, &why);
     if (status != SIDESTEP_EEXISTS && status != SIDESTEP_ENOTFOUND) /* deleted meanwhile */
         m->items[i].status = status;
     m->items[i].objection = arena_strndup(&m->findings->arena, why.message, strlen(why.message));
@@ -195,7 +218,8 @@ static enum sidestep_status update(struct mirror_look *m, struct sidestep_error 
         return status;
     }
     TRY(note_passed(m, err));
-    return WRAP(mirror_clean(m, err), err, "delete at the mirror");
+    TRY(WRAP(mirror_clean(m, err), err, "delete at the mirror"));
+    return m->failure.status == SIDESTEP_OK ? SIDESTEP_OK : error_copy(err, &m->failure);
 }
 
 /* ---- the call */

@@ -20,6 +20,7 @@
 #define MIRROR_MIRROR_H
 
 #include "catalog/catalog.h"
+#include "checkpoint/checkpoint.h"
 #include "copy/copy.h"
 #include "root/root.h"
 #include "selection/selection.h"
@@ -44,6 +45,17 @@ struct mirror_item {
 size_t mirror_choose(const struct mirror_item *items, size_t count, int64_t newest_there,
                      uint64_t every);
 
+/* Where each node has a directory for itself (mirror_parts.c): what the near level has are parts,
+ * and each process that has one sends it. */
+struct mirror_parts {
+    /* Why the save of which ${part} is must not be sent; NULL: it may. */
+    const char *(*objection)(void *context, const struct sidestep_listed *part);
+    bool (*gives_up)(void *context); /* stop sending, and waiting for what others send; once it
+                                        does, options.cancel is set, too */
+    void *context;
+    uint64_t timeout_ns; /* without any progress of theirs */
+};
+
 /* One of the two places. */
 struct mirror_level {
     const char *root;
@@ -67,6 +79,7 @@ struct mirror_look {
     struct sidestep_mirror_options options;
     struct mirror_level near, far;
     struct clock *clock;
+    const struct mirror_parts *parts; /* NULL: the near level is one that all processes share */
     bool is_claimed; /* this incarnation has recorded itself at the mirror: if the record is gone,
                         it is not the mirror that is seen there */
 
@@ -79,6 +92,9 @@ struct mirror_look {
     struct mirror_item *items;       /* one for each */
     size_t count;
     int64_t newest_there;
+    struct sidestep_error failure; /* of the first checkpoint that could not be sent because of
+                                      another process */
+    char failed_id[SAVE_ID_HEX];   /* its save id; "": there is none */
     struct mirror_findings *findings;
     struct sidestep_mirror_report *report;
 };
@@ -146,8 +162,55 @@ enum sidestep_status mirror_fetch(struct mirror_look *m, int64_t newer_than, int
                                   void *context, int64_t *step, struct sidestep_error *err);
 /* The run goes back to ${step}: mark all newer ones at the mirror as left behind. Fails if one of
  * them cannot be read, so that its save is not known. */
-enum sidestep_status mirror_go_back(struct mirror_look *m, int64_t step,
+/* ${save_id}: where nothing is copied to the near level, the checkpoint that was loaded; if the
+ * mirror has it, it is not left behind any more. Otherwise NULL. */
+enum sidestep_status mirror_go_back(struct mirror_look *m, int64_t step, const char *save_id,
                                     struct sidestep_error *err);
+
+/* Where each node has a directory for itself: a checkpoint of the mirror that a run goes on from.
+ */
+struct mirror_found {
+    int64_t step; /* -1: none */
+    uint64_t incarnation;
+    char save_id[SAVE_ID_HEX];
+    char name[FILE_NAME_BYTES];
+};
+struct mirror_wanted {
+    struct mirror_found near; /* the newest that is whole at the near level; step -1: none */
+    int64_t asked;            /* this step; -1: the newest */
+    const struct name_template *naming;
+    const struct name_list *passed; /* saves that do not count */
+    mirror_reject *reject;          /* called for each that is damaged, as a listing shows */
+    void *context;
+};
+/* Find the newest that is later in the run than the near one, and not left behind; or that of a
+ * step. One that cannot be read now, and may be the one, is an error. Reads both levels, and
+ * releases them. */
+enum sidestep_status mirror_find_later(struct mirror_look *m, const struct mirror_wanted *wanted,
+                                       struct mirror_found *found, struct sidestep_error *err);
+
+/*
+ * mirror_parts.c: a checkpoint whose parts lie in the directories of several nodes is sent by the
+ * protocol of a save (commit/commit.h). The process that looks is its rank 0: it begins the save at
+ * the mirror, writes there which one it is (".sidestep/sending"), puts the files of its part, waits
+ * for the votes of all ranks, and publishes. All others look for it now and then, put theirs, and
+ * vote.
+ */
+enum sidestep_status mirror_send_parts(struct mirror_look *m, const struct sidestep_listed *entry,
+                                       const char *to, struct sidestep_copy_report *copied,
+                                       struct sidestep_error *err);
+/* Such another process. Zeroed at first. */
+struct mirror_answer {
+    char attempt[SAVE_ID_HEX]; /* to send a save, in which it has voted last */
+    bool is_wanted;            /* the save that is being sent has no part here */
+    char save_id[SAVE_ID_HEX]; /* of that save */
+};
+/* Look whether a save is being sent that this process has a part of, and send that. ${m}: the
+ * options and both levels are set; only their roots and stores are used. ${refuses}: if it has
+ * none, say so. ${*again}: it has voted, so look again soon. After an error who waits for the part
+ * was told, or the next call tries again. */
+enum sidestep_status mirror_answer(struct mirror_look *m, struct mirror_answer *answer,
+                                   bool refuses, bool *again, struct sidestep_error *err);
 
 /* mirror_clean.c: apply the retention at the mirror, and remove what interrupted copies left. It
  * changes nothing if a run has the mirror open as its own root. */

@@ -154,6 +154,90 @@ enum sidestep_status mirror_fetch(struct mirror_look *m, int64_t newer_than, int
     return status;
 }
 
+/* ---- where each node has a directory for itself: the mirror's is loaded from there */
+
+static bool is_of_step(const struct sidestep_listed *entry, const struct name_template *naming,
+                       int64_t *step)
+{
+    uint64_t named;
+
+    if (!name_template_parse_name(naming, entry->name, &named) || named > INT64_MAX)
+        return false;
+    *step = (int64_t)named;
+    return true;
+}
+
+/* Does the run go on from ${entry}, if its near level has come to ${near}? A later incarnation left
+ * behind what had the same step or a higher one, unless the run has gone back to it. What cannot be
+ * read may be of a later incarnation. */
+static bool is_later_than(const struct mirror_look *m, const struct mirror_found *near,
+                          const struct sidestep_listed *entry, int64_t step)
+{
+    if (near->step < 0 || entry->incarnation > near->incarnation)
+        return true;
+    if (entry->save_id == NULL)
+        return step >= near->step;
+    return step > near->step && (entry->incarnation == near->incarnation ||
+                                 annotations_find(&m->far.annotations, ANNOTATION_ADOPTED,
+                                                  entry->name, entry->save_id) != NULL);
+}
+
+static bool is_wanted_later(const struct mirror_look *m, const struct mirror_wanted *wanted,
+                            const struct sidestep_listed *entry, int64_t *step)
+{
+    if (!mirror_is_far(m, entry) || !is_of_step(entry, wanted->naming, step) ||
+        (entry->save_id != NULL && name_list_contains(wanted->passed, entry->save_id)))
+        return false;
+    return wanted->asked >= 0
+               ? *step == wanted->asked
+               : !entry->is_abandoned && is_later_than(m, &wanted->near, entry, *step);
+}
+
+static enum sidestep_status find_later(const struct mirror_look *m,
+                                       const struct mirror_wanted *wanted,
+                                       const struct sidestep_listed *both, size_t count,
+                                       struct mirror_found *found, struct sidestep_error *err)
+{
+    for (size_t i = count; i-- > 0;) {
+        const struct sidestep_listed *entry = &both[i];
+        struct sidestep_error why = {.rank = -1};
+        int64_t step;
+        if (!is_wanted_later(m, wanted, entry, &step))
+            continue;
+        if (list_check_readable(entry, &why) != SIDESTEP_OK)
+            return choose_fail_unreadable(&why, err);
+        if (entry->state == SIDESTEP_DAMAGED || entry->save_id == NULL) {
+            wanted->reject(wanted->context, entry->path, entry->reason);
+            continue;
+        }
+        *found = (struct mirror_found){.step = step, .incarnation = entry->incarnation};
+        snprintf(found->save_id, sizeof(found->save_id), "%s", entry->save_id);
+        snprintf(found->name, sizeof(found->name), "%s", entry->name);
+        return SIDESTEP_OK;
+    }
+    return SIDESTEP_OK;
+}
+
+enum sidestep_status mirror_find_later(struct mirror_look *m, const struct mirror_wanted *wanted,
+                                       struct mirror_found *found, struct sidestep_error *err)
+{
+    OWNED struct sidestep_listed *both = NULL;
+
+    *found = (struct mirror_found){.step = -1};
+    enum sidestep_status status = mirror_read(m, err);
+    if (status == SIDESTEP_OK) {
+        both = memory_new(m->count + m->far.list.count + 1, sizeof(*both));
+        if (both == NULL)
+            status = FAIL_NOMEM(err, m->far.list.count * sizeof(*both));
+    }
+    if (status == SIDESTEP_OK)
+        status = find_later(m, wanted, both, mirror_gather(m, both), found, err);
+    mirror_release(m);
+    return status;
+}
+
+/* ---- going back */
+
 static enum sidestep_status leave_behind(struct mirror_look *m, int64_t step,
                                          struct sidestep_error *err)
 {
@@ -174,12 +258,34 @@ static enum sidestep_status leave_behind(struct mirror_look *m, int64_t step,
     return SIDESTEP_OK;
 }
 
-enum sidestep_status mirror_go_back(struct mirror_look *m, int64_t step, struct sidestep_error *err)
+/* The same that a resume records at the near level (series_record_resume()). */
+static enum sidestep_status adopt(struct mirror_look *m, int64_t step, const char *save_id,
+                                  struct sidestep_error *err)
+{
+    char text[32];
+
+    snprintf(text, sizeof(text), "step %lld\n", (long long)step);
+    for (size_t i = 0; i < m->far.list.count; i++) {
+        const struct sidestep_listed *far = sidestep_list_entry(&m->far.list, i);
+        if (far->save_id == NULL || strcmp(far->save_id, save_id) != 0 || !far->is_abandoned)
+            continue;
+        TRY(mirror_open_to_write(&m->far, err));
+        TRY(annotations_remove(m->far.annotations_dir, ANNOTATION_ABANDONED, NULL, far->name, err));
+        TRY(annotations_set(m->far.annotations_dir, ANNOTATION_ADOPTED, NULL, far->name, save_id,
+                            text, err));
+    }
+    return SIDESTEP_OK;
+}
+
+enum sidestep_status mirror_go_back(struct mirror_look *m, int64_t step, const char *save_id,
+                                    struct sidestep_error *err)
 {
     enum sidestep_status status = mirror_read(m, err);
 
     if (status == SIDESTEP_OK)
         status = leave_behind(m, step, err);
+    if (status == SIDESTEP_OK && save_id != NULL)
+        status = adopt(m, step, save_id, err);
     mirror_release(m);
     return WRAP(status, err, "mark at '%s' what is left behind", m->far.root);
 }

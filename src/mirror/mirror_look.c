@@ -187,10 +187,19 @@ static const char *find_obstacle(const struct mirror_look *m, const struct sides
     return NULL; /* the run has gone back, and saved this step again */
 }
 
+/* Why a part stays here; NULL: its save may be sent. */
+static const char *find_part_objection(const struct mirror_look *m,
+                                       const struct sidestep_listed *entry)
+{
+    if (m->parts == NULL)
+        return "it is one part of a checkpoint, which only the run itself can send";
+    return m->parts->objection(m->parts->context, entry);
+}
+
 static const char *find_objection(const struct mirror_look *m, const struct sidestep_listed *entry,
                                   const struct sidestep_listed *far)
 {
-    if (entry->state != SIDESTEP_COMMITTED)
+    if (entry->state != SIDESTEP_COMMITTED && entry->state != SIDESTEP_PART)
         return entry->reason != NULL ? entry->reason : entry->state_name;
     if (entry->save_id == NULL || !is_of_run(m, entry))
         return "this run did not save it";
@@ -198,14 +207,23 @@ static const char *find_objection(const struct mirror_look *m, const struct side
         return "it was saved under another name, and copied or renamed";
     if (entry->is_link)
         return "it is a symbolic link";
-    return find_obstacle(m, entry, far);
+    const char *part = entry->state == SIDESTEP_PART ? find_part_objection(m, entry) : NULL;
+    return part != NULL ? part : find_obstacle(m, entry, far);
 }
 
 static bool is_listed(const struct sidestep_listed *entry)
 {
     return entry->step >= 0 &&
-           (entry->state == SIDESTEP_COMMITTED || entry->state == SIDESTEP_DAMAGED ||
-            entry->state == SIDESTEP_UNREADABLE);
+           (entry->state == SIDESTEP_COMMITTED || entry->state == SIDESTEP_PART ||
+            entry->state == SIDESTEP_DAMAGED || entry->state == SIDESTEP_UNREADABLE);
+}
+
+static enum sidestep_status status_of(const struct mirror_look *m,
+                                      const struct sidestep_listed *entry)
+{
+    if (entry->state == SIDESTEP_PART)
+        return m->parts != NULL ? SIDESTEP_OK : SIDESTEP_EMISMATCH;
+    return entry->state == SIDESTEP_COMMITTED ? SIDESTEP_OK : entry->status;
 }
 
 static struct mirror_item make_item(const struct mirror_look *m,
@@ -215,13 +233,13 @@ static struct mirror_item make_item(const struct mirror_look *m,
     uint64_t every = m->retention.keep_every;
     bool is_there = far != NULL && far->state == SIDESTEP_COMMITTED && is_same_save(entry, far);
 
-    return (struct mirror_item){
-        .step = entry->step,
-        .is_there = is_there,
-        .is_asked = entry->is_pinned || (every != 0 && (uint64_t)entry->step % every == 0),
-        .is_left_behind = entry->is_abandoned,
-        .objection = is_there ? NULL : find_objection(m, entry, far),
-        .status = entry->state == SIDESTEP_COMMITTED ? SIDESTEP_OK : entry->status};
+    return (struct mirror_item){.step = entry->step,
+                                .is_there = is_there,
+                                .is_asked = entry->is_pinned ||
+                                            (every != 0 && (uint64_t)entry->step % every == 0),
+                                .is_left_behind = entry->is_abandoned,
+                                .objection = is_there ? NULL : find_objection(m, entry, far),
+                                .status = status_of(m, entry)};
 }
 
 static enum sidestep_status make_items(struct mirror_look *m, struct sidestep_error *err)
@@ -262,23 +280,39 @@ static bool may_be_of_run(const struct mirror_look *m, const struct sidestep_lis
 }
 
 /* What the near level says of one holds. */
+static bool is_left_behind(const struct mirror_look *m, const struct sidestep_listed *far)
+{
+    const struct sidestep_listed *near = mirror_find_near(m, far);
+
+    return near != NULL ? near->is_abandoned : far->is_abandoned;
+}
+
+/* Lineage knows what the near level says of adoption. It may be lost, or have no copy. */
+static void keep_adopted(const struct mirror_look *m, struct sidestep_listed *both, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (mirror_is_far(m, &both[i]) && annotations_find(&m->far.annotations, ANNOTATION_ADOPTED,
+                                                           both[i].name, both[i].save_id) != NULL)
+            both[i].is_abandoned = is_left_behind(m, mirror_find(m, both[i].name));
+}
+
 size_t mirror_gather(const struct mirror_look *m, struct sidestep_listed *both)
 {
     size_t count = 0;
 
     for (size_t i = 0; i < m->count; i++)
-        if (m->entries[i].state == SIDESTEP_COMMITTED)
+        if (m->entries[i].state == SIDESTEP_COMMITTED || m->entries[i].state == SIDESTEP_PART)
             both[count++] = m->entries[i];
     for (size_t i = 0; i < m->far.list.count; i++) {
         const struct sidestep_listed *far = sidestep_list_entry(&m->far.list, i);
-        const struct sidestep_listed *near = mirror_find_near(m, far);
         if (!may_be_of_run(m, far))
             continue;
         both[count] = *far;
-        both[count++].is_abandoned = near != NULL ? near->is_abandoned : far->is_abandoned;
+        both[count++].is_abandoned = is_left_behind(m, far);
     }
     list_sort(both, count);
     lineage_mark_abandoned(both, count, &m->near.annotations);
+    keep_adopted(m, both, count);
     return count;
 }
 

@@ -105,11 +105,13 @@ struct sidestep_series *series_shut_down(struct sidestep_series *series)
     if (series->save_count != 0)
         turn_join(series->saves[0]); /* earlier ones end before it; they need our guard */
     record_outcomes(series);
-    while (series->save_count != 0)
-        save_release(series->saves[--series->save_count]);
     series_end_view(series);
     series_stop_pruner(series);
+    if (series->mirror != NULL && series_has_parts(series))
+        series->mirror->gives_up = true;
     (void)series_stop_mirror(series, NULL);
+    while (series->save_count != 0) /* the thread of the mirror looks at them */
+        save_release(series->saves[--series->save_count]);
     if (series->lease.dir != NULL)
         series_reset_restarts(series); /* a restart that was closed has not failed */
     lock_alone(&series->prune_lock);
@@ -135,7 +137,7 @@ static void series_free(struct sidestep_series *series)
     sight_groups_release(&series->groups);
     lock_alone(&series->shared.lock);
     name_list_release(&series->shared.whole);
-    free(series->mirror);
+    series_free_mirror(series);
     lock_condition_destroy(&series->shared.changed);
     lock_destroy(&series->shared.lock);
     lock_destroy(&series->prune_lock);
@@ -167,7 +169,7 @@ static enum sidestep_status check_settings_all(struct sidestep_series *series,
 {
     const struct schedule *due = &series->due;
     struct agreed_settings {
-        uint64_t root, naming, flags, interval_steps, interval_ns, check_ns, mtbf_ns;
+        uint64_t root, mirror, naming, flags, interval_steps, interval_ns, check_ns, mtbf_ns;
         double max_lost;
     } mine = {.flags = series->flags,
               .interval_steps = due->interval_steps,
@@ -180,6 +182,8 @@ static enum sidestep_status check_settings_all(struct sidestep_series *series,
     name_template_to_text(&series->naming, template);
     if ((series->flags & SIDESTEP_SERIES_PER_NODE) == 0)
         mine.root = XXH3_64bits(series->root, strlen(series->root));
+    else if (series->mirror != NULL)
+        mine.mirror = XXH3_64bits(series->mirror->root, strlen(series->mirror->root));
     mine.naming = XXH3_64bits(template, strlen(template));
     uint64_t digest = XXH3_64bits(&mine, sizeof(mine)), words[] = {digest, ~digest};
     TRY(comm_reduce_max_all(&series->engine->comm, words, ARRAY_LENGTH(words), err));
@@ -188,7 +192,7 @@ static enum sidestep_status check_settings_all(struct sidestep_series *series,
     return FAIL(
         err, SIDESTEP_EDISAGREE,
         "the ranks do not open the same series: root, prefix or name, flags, intervals, check_ms, "
-        "mtbf_ms and max_lost must be equal");
+        "mtbf_ms, max_lost, and with PER_NODE the mirror must be equal");
 }
 
 static enum sidestep_status open_all(struct sidestep_series *series, const char *root,
@@ -200,8 +204,9 @@ static enum sidestep_status open_all(struct sidestep_series *series, const char 
     enum sidestep_status status = set_options(series, root, options, err);
     bool per_node = (series->flags & SIDESTEP_SERIES_PER_NODE) != 0;
 
-    if (status == SIDESTEP_OK && comm->rank == 0)
+    if (status == SIDESTEP_OK && (comm->rank == 0 || per_node))
         status = series_set_mirror(series, options, err);
+    series->has_mirror = series->mirror != NULL;
     if (status == SIDESTEP_OK && comm->rank == 0 && !per_node)
         status = series_open_lease(series, &unknown, err);
     TRY(comm_agree_all(comm, status, err));
@@ -269,7 +274,9 @@ enum sidestep_status sidestep_series_close(struct sidestep_series **out, struct 
             series_prune_once(series);
     }
     if (!series->is_shut) {
-        enum sidestep_status sent = series_stop_mirror(series, status == SIDESTEP_OK ? err : NULL);
+        struct sidestep_error *where = status == SIDESTEP_OK ? err : NULL;
+        enum sidestep_status sent = series_has_parts(series) ? series_stop_mirror_all(series, where)
+                                                             : series_stop_mirror(series, where);
         status = status == SIDESTEP_OK ? sent : status;
     }
     series_free(series);
@@ -389,6 +396,7 @@ static enum sidestep_status start_all(struct sidestep_series *series, uint64_t s
     uint64_t began_ns = clock_now(series->engine->clock);
 
     series_end_view(series);
+    TRY(series_share_mirrored_all(series, err));
     enum sidestep_status status =
         options_copy(&options, sizeof(options), theirs, "save options", err);
     if (status != SIDESTEP_OK) /* save_start_all() fails because of these flags, on all ranks */

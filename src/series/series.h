@@ -92,7 +92,8 @@ struct sidestep_series {
     struct gc_report *
         prune_report GUARDED_BY(&prune_lock); /* deleted since the caller last asked */
 
-    struct series_mirror *mirror; /* rank 0; NULL: there is none */
+    bool has_mirror;              /* with groups: the same on all ranks */
+    struct series_mirror *mirror; /* of a rank that leads; NULL: there is none */
 
     struct {
         struct lock lock LOCK_KIND(SERIES);
@@ -100,6 +101,8 @@ struct sidestep_series {
         struct sidestep_save *to_mirror GUARDED_BY(&lock); /* the mirror's reference; or NULL */
         bool mirror_begins GUARDED_BY(&lock);
         bool mirror_stops GUARDED_BY(&lock);
+        bool mirror_wakes GUARDED_BY(&lock);     /* look again now */
+        bool mirror_ended GUARDED_BY(&lock);     /* the thread of rank 0 */
         int64_t mirrored_step GUARDED_BY(&lock); /* all up to here that are to be sent, are; -1 */
         /* The pruner's references, in order. */
         struct sidestep_save *awaited[TURN_MAX_SAVES + 1] GUARDED_BY(&lock);
@@ -166,13 +169,17 @@ enum sidestep_status series_choose_whole_all(struct sidestep_series *series,
 /* After a failed load: set ${*damaged} to 1 on all ranks if one that reads ${path} again without
  * the page cache finds it damaged, deleted, or being deleted.  Then the next older step is tried.
  * NULL: this rank reads nothing.  Collective. */
-enum sidestep_status series_read_again_all(struct sidestep_series *series, const char *path,
-                                           uint64_t *damaged, struct sidestep_error *err);
+enum sidestep_status series_read_again_all(struct sidestep_series *series, struct store *store,
+                                           const char *path, uint64_t *damaged,
+                                           struct sidestep_error *err);
 
 /* ---- series_gather.c: loads from parts ---- */
 
 /* What was put together is not needed any more.  Not collective. */
 void series_end_view(struct sidestep_series *series);
+/* The path of the checkpoint of ${step}, which was just loaded: of the root, or of the mirror. */
+void series_name_loaded(const struct sidestep_series *series, uint64_t step,
+                        char path[COMMIT_PATH_BYTES]);
 /* Load the newest whole step, or ${asked}, and record that the run goes on from it. */
 enum sidestep_status series_load_parts_all(struct sidestep_series *series, int64_t asked,
                                            struct sidestep_state_dict *state,
@@ -304,7 +311,13 @@ struct series_mirror {
     struct sidestep_error err; /* of the last look; the thread's, until it has ended */
     _Atomic bool is_closing;   /* somebody waits for it, and is told of the progress */
     _Atomic uint64_t told_ns;  /* when the last event told of it */
+    /* With groups. */
+    struct mirror_parts parts;
+    bool volatile gives_up;   /* it sends nothing more, and waits for nobody */
+    struct name_list refused; /* the thread's: saves that another node could not send */
+    int64_t refused_step;     /* the thread's: the lowest of them that a look saw; or INT64_MAX */
 };
+void series_free_mirror(struct sidestep_series *series);
 /* Copy and check the options. */
 enum sidestep_status series_set_mirror(struct sidestep_series *series,
                                        const struct sidestep_series_options *theirs,
@@ -317,7 +330,8 @@ enum sidestep_status series_mirror_claim(struct sidestep_series *series,
                                          struct sidestep_error *err);
 enum sidestep_status series_start_mirror(struct sidestep_series *series,
                                          struct sidestep_error *err);
-/* The series is open, and its log of events, too: the thread may look. */
+/* The series is open, and its log of events, too: the thread may look. With parts it waits for a
+ * resume or a save: until then it does not know what goes on, and would sweep that. */
 void series_let_mirror_begin(struct sidestep_series *series);
 /* Let the thread wait for ${save}, and send what is committed then. */
 void series_notify_mirror(struct sidestep_series *series, struct sidestep_save *save);
@@ -325,6 +339,13 @@ void series_notify_mirror(struct sidestep_series *series, struct sidestep_save *
 const char *series_mirror_needs(void *series, const struct sidestep_listed *entry);
 /* Send what is left, and end the thread. Returns the outcome of the last look. */
 enum sidestep_status series_stop_mirror(struct sidestep_series *series, struct sidestep_error *err);
+/* For series_mirror_parts.c: a look that is to be made; and wait for a save, for ${retry_ns} (0:
+ * for ever), or for the end. True: it ends. */
+struct mirror_look series_begin_look(struct sidestep_series *series);
+/* A mirror that is not there is not "no checkpoint yet", which a program takes for a new run. */
+enum sidestep_status series_not_absent(enum sidestep_status status, struct sidestep_error *err);
+bool series_await_mirror_work(struct sidestep_series *series, uint64_t retry_ns);
+void series_emit_mirror_failed(struct sidestep_series *series, const struct sidestep_error *why);
 /* Copy the newest checkpoint of the mirror from ${newer_than} + 1 to ${at_most} to the root, if
  * that does not have it. ${*step}: its step; -1: there is none. ${rejected}: as in series_choose().
  */
@@ -333,7 +354,41 @@ enum sidestep_status series_fetch(struct sidestep_series *series, int64_t newer_
                                   int64_t *step, struct sidestep_error *err);
 /* The run goes on from ${step}: mark what is newer at the mirror as left behind. */
 enum sidestep_status series_mirror_go_back(struct sidestep_series *series, uint64_t step,
-                                           struct sidestep_error *err);
+                                           const char *save_id, struct sidestep_error *err);
+
+/* ---- series_mirror_parts.c: a mirror of a series that is made of parts. Rank 0 looks at it, as
+ * ever; each other rank that leads has a thread that sends its parts when rank 0 sends a save. */
+
+/* What a look needs to know of parts. */
+void series_set_mirror_parts(struct sidestep_series *series);
+/* The thread of rank 0: make a look ${m}, which sends parts. Returns the step up to which the
+ * mirror has what it is to have. */
+enum sidestep_status series_look_with_parts(struct sidestep_series *series, struct mirror_look *m,
+                                            struct sidestep_mirror_report *report, int64_t *step);
+/* Is nothing more sent, because the series ends, or the program has cancelled it? */
+bool series_mirror_gives_up(void *series);
+/* The thread of a rank other than 0. */
+void series_answer_mirror(struct sidestep_series *series);
+/* Stop the mirror of rank 0, and then those that it waits for. Returns the outcome on rank 0. */
+enum sidestep_status series_stop_mirror_all(struct sidestep_series *series,
+                                            struct sidestep_error *err);
+/* Before a save: all ranks that lead learn up to which step the mirror has what it is to have. */
+enum sidestep_status series_share_mirrored_all(struct sidestep_series *series,
+                                               struct sidestep_error *err);
+/* Let the thread look again: more steps are known to be whole. */
+void series_wake_mirror(struct sidestep_series *series);
+/* A checkpoint of the mirror, for all ranks. */
+struct series_far {
+    struct series_whole whole; /* step -1: none; rank 0: why others were passed over */
+    bool has_damaged;          /* others are damaged, as a listing shows */
+    char path[COMMIT_PATH_BYTES];
+};
+/* Find the one that is to be loaded instead of ${near} (step -1: none is whole there). ${asked}: a
+ * step, or -1. Saves in ${damaged} are passed over. */
+enum sidestep_status series_find_far_all(struct sidestep_series *series,
+                                         const struct series_whole *near, int64_t asked,
+                                         const struct name_list *damaged, struct series_far *far,
+                                         struct sidestep_error *err);
 
 /* ---- series_choose.c: emit that ${path} was passed over, and add ${why} to ${rejected}. */
 void series_note_rejected(struct sidestep_series *series, char rejected[SERIES_REJECTED_BYTES],

@@ -424,6 +424,10 @@ enum sidestep_status series_check_free(struct sidestep_series *series, const cha
         return FAIL(err, SIDESTEP_EEXISTS,
                     "it is a symbolic link, and a series writes through none; remove the link, or "
                     "save another step; nothing was changed");
+    if (series_has_parts(series) && strcmp(series->resumed_name, name) == 0)
+        return FAIL(err, SIDESTEP_EEXISTS,
+                    "this run has resumed from it, perhaps at the mirror, and has done no step "
+                    "since, so there is nothing to save");
     if (store_dir_open(series->store, series->lease.root, name, &dir, NULL) != SIDESTEP_OK ||
         commit_read_identity(dir, &identity, NULL) != SIDESTEP_OK || identity == 0)
         return SIDESTEP_OK; /* the save reports what else is there */

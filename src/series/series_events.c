@@ -87,7 +87,8 @@ void series_begin_events(struct sidestep_series *series)
                           "ranks", (int)engine->comm.size, "host", events_text(host), "pid",
                           (json_int_t)getpid()));
     series->is_open = true;
-    series_let_mirror_begin(series);
+    if (!series_has_parts(series)) /* which are whole is known after a resume */
+        series_let_mirror_begin(series);
 }
 
 void series_end_events(struct sidestep_series *series)

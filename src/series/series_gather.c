@@ -250,6 +250,30 @@ static enum sidestep_status load_view_all(struct series_view *view,
     return load_path_all(view->series->engine, view->path, state, &options, 0, report, err);
 }
 
+/* ---- the mirror has it whole */
+
+/* Load from the mirror, where all ranks read. */
+static enum sidestep_status
+load_far_all(struct sidestep_series *series, const struct series_far *far,
+             struct sidestep_state_dict *state, const struct sidestep_load_options *options,
+             struct sidestep_load_report *report, struct sidestep_error *err)
+{
+    struct series_view *view = memory_new(1, sizeof(*view));
+    enum sidestep_status status = view != NULL ? SIDESTEP_OK : FAIL_NOMEM(err, sizeof(*view));
+
+    series_end_view(series);
+    series->view = view;
+    TRY(comm_agree_all(&series->engine->comm, status, err));
+    *view = (struct series_view){.series = series, .whole = far->whole, .is_far = true};
+    memcpy(view->path, far->path, sizeof(view->path));
+    status = load_path_all(series->engine, view->path, state, options, 0, report, err);
+    if (status != SIDESTEP_OK)
+        series_end_view(series);
+    return status;
+}
+
+/* ---- one try */
+
 /* After a failed load: is a part damaged? Each node reads its own again. */
 static enum sidestep_status is_damaged_all(struct sidestep_series *series,
                                            const struct series_whole *whole, uint64_t *damaged,
@@ -260,7 +284,7 @@ static enum sidestep_status is_damaged_all(struct sidestep_series *series,
     name_template_format_name(&series->naming, (uint64_t)whole->step, name);
     snprintf(path, sizeof(path), "%s/%s", series->root, name);
     bool reads = series_leads(series) && series_has_save(series, name, whole->save_id);
-    return series_read_again_all(series, reads ? path : NULL, damaged, err);
+    return series_read_again_all(series, series->store, reads ? path : NULL, damaged, err);
 }
 
 static enum sidestep_status
@@ -281,12 +305,16 @@ load_once_all(struct sidestep_series *series, const struct series_whole *whole,
     return status;
 }
 
+/* ${goes_back}: somebody named the step, so there may be newer ones at the mirror, too. */
 static enum sidestep_status record_all(struct sidestep_series *series,
-                                       const struct series_whole *whole, struct sidestep_error *err)
+                                       const struct series_whole *whole, bool goes_back,
+                                       struct sidestep_error *err)
 {
     enum sidestep_status status = SIDESTEP_OK;
 
-    if (series_leads(series))
+    if (series->engine->comm.rank == 0 && goes_back)
+        status = series_mirror_go_back(series, (uint64_t)whole->step, whole->save_id, err);
+    if (series_leads(series) && status == SIDESTEP_OK)
         status = series_record_parts(series, (uint64_t)whole->step, whole->save_id, err);
     return comm_agree_all(&series->engine->comm, status, err);
 }
@@ -307,6 +335,112 @@ enum sidestep_status sidestep_series_path(const struct sidestep_series *series, 
     return SIDESTEP_OK;
 }
 
+/* What a resume tries next: a step that is whole at the near level, or a later one of the mirror.
+ */
+struct source_of_all {
+    struct series_whole near;
+    struct series_far far;                    /* ${whole.step} is -1: the near one */
+    struct name_list damaged, damaged_far;    /* saves that are passed over */
+    char rejected_far[SERIES_REJECTED_BYTES]; /* rank 0: why those of the mirror are */
+};
+
+static void source_release(struct source_of_all *chosen)
+{
+    name_list_release(&chosen->damaged);
+    name_list_release(&chosen->damaged_far);
+}
+
+static bool has_none(enum sidestep_status status)
+{
+    return status == SIDESTEP_ENOTFOUND || status == SIDESTEP_EMISMATCH;
+}
+
+static void add_text(char rejected[SERIES_REJECTED_BYTES], const char *others)
+{
+    size_t used = strlen(rejected);
+
+    if (others[0] != '\0')
+        snprintf(rejected + used, SERIES_REJECTED_BYTES - used, "%s%s", used != 0 ? "; " : "",
+                 others);
+}
+
+/* Neither level has one. A program takes "nothing there" for a new run, and it is not that if the
+ * mirror has damaged ones. */
+static enum sidestep_status report_none(const struct source_of_all *chosen,
+                                        enum sidestep_status near, const char *rejected,
+                                        const struct sidestep_error *why,
+                                        struct sidestep_error *err)
+{
+    if (near == SIDESTEP_ENOTFOUND && (chosen->damaged_far.count != 0 || chosen->far.has_damaged))
+        return FAIL(err, SIDESTEP_ECORRUPT, "no checkpoint of the mirror is valid: %s", rejected);
+    return error_copy(err, why);
+}
+
+static enum sidestep_status choose_all(struct sidestep_series *series, int64_t asked,
+                                       struct source_of_all *chosen,
+                                       char rejected[SERIES_REJECTED_BYTES],
+                                       struct sidestep_error *err)
+{
+    struct sidestep_error why = {.rank = -1};
+
+    chosen->near = (struct series_whole){.step = asked};
+    enum sidestep_status status =
+        series_choose_whole_all(series, &chosen->damaged, &chosen->near, &why);
+    memcpy(rejected, chosen->near.rejected, SERIES_REJECTED_BYTES);
+    add_text(rejected, chosen->rejected_far);
+    if (status != SIDESTEP_OK && !has_none(status))
+        return error_copy(err, &why);
+    if (status != SIDESTEP_OK)
+        chosen->near.step = -1;
+    if (status == SIDESTEP_OK && asked >= 0) {
+        chosen->far.whole.step = -1;
+        return SIDESTEP_OK;
+    }
+    TRY(series_find_far_all(series, &chosen->near, asked, &chosen->damaged_far, &chosen->far, err));
+    chosen->far.whole.rejected[SERIES_REJECTED_BYTES - 1] = '\0'; /* another rank sent it */
+    add_text(rejected, chosen->far.whole.rejected);
+    return status == SIDESTEP_OK || chosen->far.whole.step >= 0
+               ? SIDESTEP_OK
+               : report_none(chosen, status, rejected, &why, err);
+}
+
+/* After a failed load: note the save if it is damaged. ${*again}: try the next one. */
+static enum sidestep_status note_damaged_all(struct sidestep_series *series,
+                                             struct source_of_all *chosen,
+                                             const struct sidestep_error *why, bool *again,
+                                             struct sidestep_error *err)
+{
+    bool is_far = chosen->far.whole.step >= 0, reads = series->engine->comm.rank == 0;
+    char text[COMMIT_PATH_BYTES + sizeof(why->message)];
+    const struct series_whole *whole = is_far ? &chosen->far.whole : &chosen->near;
+    uint64_t is_damaged = 0;
+
+    if (is_far)
+        TRY(series_read_again_all(series, reads ? series->mirror->store : NULL,
+                                  reads ? chosen->far.path : NULL, &is_damaged, err));
+    else
+        TRY(is_damaged_all(series, whole, &is_damaged, err));
+    *again = is_damaged != 0;
+    snprintf(text, sizeof(text), "'%s': %s", chosen->far.path, why->message);
+    if (*again && is_far && reads)
+        series_note_rejected(series, chosen->rejected_far, chosen->far.path, text);
+    return comm_agree_all(
+        &series->engine->comm,
+        name_list_add(is_far ? &chosen->damaged_far : &chosen->damaged, whole->save_id, err), err);
+}
+
+void series_name_loaded(const struct sidestep_series *series, uint64_t step,
+                        char path[COMMIT_PATH_BYTES])
+{
+    char name[FILE_NAME_BYTES];
+
+    name_template_format_name(&series->naming, step, name);
+    if (series->view != NULL && series->view->is_far)
+        snprintf(path, COMMIT_PATH_BYTES, "%s", series->view->path);
+    else
+        snprintf(path, COMMIT_PATH_BYTES, "%s/%s", series->root, name);
+}
+
 enum sidestep_status series_load_parts_all(struct sidestep_series *series, int64_t asked,
                                            struct sidestep_state_dict *state,
                                            const struct sidestep_load_options *options,
@@ -314,25 +448,24 @@ enum sidestep_status series_load_parts_all(struct sidestep_series *series, int64
                                            struct sidestep_load_report *report,
                                            struct sidestep_error *err)
 {
-    OWNED_NAMES struct name_list damaged = {0};
+    OWNED_BY(source_release) struct source_of_all chosen = {0};
     struct sidestep_error why = {.rank = -1};
 
     for (unsigned tries = 0; tries < MAX_TRIES; tries++) {
-        struct series_whole whole = {.step = asked};
-        uint64_t is_damaged = 0;
-        enum sidestep_status status = series_choose_whole_all(series, &damaged, &whole, err);
-        memcpy(rejected, whole.rejected, sizeof(whole.rejected));
-        TRY(status);
-        status = load_once_all(series, &whole, state, options, report, &why);
+        bool again = false;
+        TRY(choose_all(series, asked, &chosen, rejected, err));
+        bool is_far = chosen.far.whole.step >= 0;
+        enum sidestep_status status =
+            is_far ? load_far_all(series, &chosen.far, state, options, report, &why)
+                   : load_once_all(series, &chosen.near, state, options, report, &why);
         if (status == SIDESTEP_OK) {
-            *step = (uint64_t)whole.step;
-            return record_all(series, &whole, err);
+            const struct series_whole *whole = is_far ? &chosen.far.whole : &chosen.near;
+            *step = (uint64_t)whole->step;
+            return record_all(series, whole, asked >= 0, err);
         }
-        TRY(is_damaged_all(series, &whole, &is_damaged, err));
-        if (is_damaged == 0 || asked >= 0)
+        TRY(note_damaged_all(series, &chosen, &why, &again, err));
+        if (!again || (asked >= 0 && (is_far || !series->has_mirror)))
             return error_copy(err, &why);
-        TRY(comm_agree_all(&series->engine->comm, name_list_add(&damaged, whole.save_id, err),
-                           err));
     }
     return error_copy(err, &why);
 }

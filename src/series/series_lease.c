@@ -33,10 +33,13 @@ enum sidestep_status series_open_lease(struct sidestep_series *series,
     char keeps[LEASE_KEEPS_BYTES];
 
     TRY(engine_find_store(series->engine, series->root, &series->store, err));
-    TRY(series_mirror_read(series, &elsewhere, err));
+    bool is_first = series->engine->comm.rank == 0;
+    if (is_first)
+        TRY(series_mirror_read(series, &elsewhere, err));
     kept_format_record(&series->retention, &series->naming, keeps);
     TRY(lease_acquire(&series->lease, series->store, series->root, &elsewhere, keeps, err));
-    TRY(series_mirror_claim(series, err));
+    if (is_first)
+        TRY(series_mirror_claim(series, err));
     memcpy(series->run_id, series->lease.run_id, sizeof(series->run_id));
     series->incarnation = series->lease.incarnation;
     series->guard =

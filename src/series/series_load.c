@@ -24,13 +24,14 @@ static void format_path(const struct sidestep_series *series, uint64_t step,
     snprintf(path, COMMIT_PATH_BYTES, "%s/%s", series->root, name);
 }
 
-enum sidestep_status series_read_again_all(struct sidestep_series *series, const char *path,
-                                           uint64_t *damaged, struct sidestep_error *err)
+enum sidestep_status series_read_again_all(struct sidestep_series *series, struct store *store,
+                                           const char *path, uint64_t *damaged,
+                                           struct sidestep_error *err)
 {
     *damaged =
         path != NULL &&
-        reader_status_is_damage(verify_path(series->store, path, SIDESTEP_VERIFY_BEFORE,
-                                            STORE_DROP_CACHE, series->engine->stagers, NULL, NULL));
+        reader_status_is_damage(verify_path(store, path, SIDESTEP_VERIFY_BEFORE, STORE_DROP_CACHE,
+                                            series->engine->stagers, NULL, NULL));
     return comm_reduce_max_all(&series->engine->comm, damaged, 1, err);
 }
 
@@ -92,7 +93,7 @@ load_once_all(struct sidestep_series *series, struct sidestep_state_dict *state,
     status = load_path_all(series->engine, path, state, options, 0, report, &why);
     if (status == SIDESTEP_OK)
         return SIDESTEP_OK;
-    TRY(series_read_again_all(series, series->engine->comm.rank == 0 ? path : NULL, &damaged, err));
+    TRY(series_read_again_all(series, series->store, comm->rank == 0 ? path : NULL, &damaged, err));
     *again = damaged != 0;
     if (!*again && (status == SIDESTEP_EIO || status == SIDESTEP_EPERM))
         return choose_fail_unreadable(&why, err);
@@ -126,7 +127,7 @@ static enum sidestep_status record_resume_all(struct sidestep_series *series, ui
     char path[COMMIT_PATH_BYTES];
 
     if (series->engine->comm.rank == 0 && goes_back)
-        status = series_mirror_go_back(series, step, err);
+        status = series_mirror_go_back(series, step, NULL, err);
     if (series->engine->comm.rank == 0 && status == SIDESTEP_OK)
         status = series_record_resume(series, step, err);
     TRY(comm_agree_all(&series->engine->comm, status, err));
@@ -173,7 +174,8 @@ load_parts_all(struct sidestep_series *series, int64_t asked, struct sidestep_st
         return status;
     }
     series->has_resumed = true;
-    format_path(series, choice->step, path);
+    series_wake_mirror(series);
+    series_name_loaded(series, choice->step, path);
     series_emit_resumed(series, path, choice->step,
                         asked >= 0                    ? "asked"
                         : choice->rejected[0] != '\0' ? "rejected"

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * series_mirror.c -- keeps the mirror of a series up to date, on a thread of rank 0, and brings
- * checkpoints back from it.
+ * checkpoints back from it. series_mirror_parts.c: where each node has a directory for itself.
  *
  * The thread waits for each save and then runs mirror/mirror.h. What it remembers saves it looks;
  * after a crash, the next incarnation finds out the same from both places.
  */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/base.h"
@@ -23,8 +24,7 @@
 
 /* ---- open */
 
-/* A mirror that is not there is not "no checkpoint yet", which a program takes for a new run. */
-static enum sidestep_status not_absent(enum sidestep_status status, struct sidestep_error *err)
+enum sidestep_status series_not_absent(enum sidestep_status status, struct sidestep_error *err)
 {
     if (status != SIDESTEP_ENOTFOUND)
         return status;
@@ -79,6 +79,13 @@ enum sidestep_status series_set_mirror(struct sidestep_series *series,
     return engine_find_store(series->engine, mirror->root, &mirror->store, err);
 }
 
+void series_free_mirror(struct sidestep_series *series)
+{
+    if (series->mirror != NULL)
+        name_list_release(&series->mirror->refused);
+    free(TAKE(series->mirror));
+}
+
 static struct mirror_level level_of(const struct series_mirror *mirror)
 {
     return (struct mirror_level){.root = mirror->root, .store = mirror->store};
@@ -91,7 +98,9 @@ static void tell_progress(void *context, uint64_t done_bytes, uint64_t total_byt
     struct series_mirror *mirror = series->mirror;
     uint64_t now = clock_now(clock_system()), told = mirror->told_ns;
 
-    if (!mirror->is_closing)
+    if (series_has_parts(series))
+        (void)series_mirror_gives_up(series); /* the copy asks for that */
+    if (!mirror->is_closing || series->engine->comm.rank != 0)
         return;
     if (mirror->options.on_progress != NULL)
         mirror->options.on_progress(mirror->options.context, done_bytes, total_bytes);
@@ -102,8 +111,9 @@ static void tell_progress(void *context, uint64_t done_bytes, uint64_t total_byt
                               (json_int_t)done_bytes, "bytes", (json_int_t)total_bytes));
 }
 
-static struct mirror_look begin_look(struct sidestep_series *series)
+struct mirror_look series_begin_look(struct sidestep_series *series)
 {
+    bool has_parts = series_has_parts(series);
     struct mirror_look m = {.options = series->mirror->options,
                             .near = {.root = series->root, .store = series->store},
                             .far = level_of(series->mirror),
@@ -112,7 +122,26 @@ static struct mirror_look begin_look(struct sidestep_series *series)
 
     m.options.on_progress = tell_progress;
     m.options.context = series;
+    if (has_parts)
+        m.options.cancel = &series->mirror->gives_up;
     return m;
+}
+
+/* Other directories of the run may know it, too. */
+static enum sidestep_status add_elsewhere(struct lease_elsewhere *elsewhere,
+                                          const struct lease_elsewhere *owner,
+                                          struct sidestep_error *err)
+{
+    if (owner->run_id[0] == '\0')
+        return SIDESTEP_OK;
+    if (elsewhere->run_id[0] != '\0' && strcmp(elsewhere->run_id, owner->run_id) != 0)
+        return FAIL(err, SIDESTEP_EMISMATCH,
+                    "the directories of the nodes have run %s, and the mirror has run %s: give "
+                    "each run a mirror of its own; nothing was changed",
+                    elsewhere->run_id, owner->run_id);
+    memcpy(elsewhere->run_id, owner->run_id, sizeof(elsewhere->run_id));
+    elsewhere->incarnation = max_u64(elsewhere->incarnation, owner->incarnation);
+    return SIDESTEP_OK;
 }
 
 enum sidestep_status series_mirror_read(struct sidestep_series *series,
@@ -122,15 +151,19 @@ enum sidestep_status series_mirror_read(struct sidestep_series *series,
     if (series->mirror == NULL)
         return SIDESTEP_OK;
     struct mirror_level far = level_of(series->mirror);
+    struct lease_elsewhere owner = {0};
     enum sidestep_status status = mirror_level_read(&far, true, err);
     if (status == SIDESTEP_OK)
-        status = mirror_read_owner(&far, elsewhere, err);
+        status = mirror_read_owner(&far, &owner, err);
     mirror_level_release(&far);
-    series->mirror->had_run = elsewhere->run_id[0] != '\0';
-    return not_absent(WRAP(status, err,
-                           "the mirror must be readable, because it may have newer checkpoints "
-                           "(without it, the run goes on from its root alone)"),
-                      err);
+    series->mirror->had_run = owner.run_id[0] != '\0';
+    if (status == SIDESTEP_OK)
+        status = add_elsewhere(elsewhere, &owner, err);
+    return series_not_absent(
+        WRAP(status, err,
+             "the mirror must be readable, because it may have newer checkpoints "
+             "(without it, the run goes on from its root alone)"),
+        err);
 }
 
 /* Does the root remember that it has this mirror? */
@@ -190,10 +223,17 @@ enum sidestep_status series_mirror_claim(struct sidestep_series *series, struct 
     if (status == SIDESTEP_OK)
         status = remember(series, err);
     mirror_level_release(&far);
-    return not_absent(WRAP(status, err, "record this run at its mirror"), err);
+    return series_not_absent(WRAP(status, err, "record this run at its mirror"), err);
 }
 
 /* ---- the thread */
+
+void series_emit_mirror_failed(struct sidestep_series *series, const struct sidestep_error *why)
+{
+    events_emit(&series->engine->events, "mirror_failed",
+                json_pack("{s:o, s:o}", "path", events_text(series->mirror->root), "message",
+                          events_text(why->message)));
+}
 
 static void emit_outcome(struct sidestep_series *series, enum sidestep_status status,
                          const struct sidestep_mirror_report *report)
@@ -209,24 +249,27 @@ static void emit_outcome(struct sidestep_series *series, enum sidestep_status st
                     json_pack("{s:o, s:o}", "path", events_text(series->mirror->root), "message",
                               events_text(report->passed[i])));
     if (status != SIDESTEP_OK)
-        events_emit(events, "mirror_failed",
-                    json_pack("{s:o, s:o}", "path", events_text(series->mirror->root), "message",
-                              events_text(series->mirror->err.message)));
+        series_emit_mirror_failed(series, &series->mirror->err);
 }
 
 static enum sidestep_status look(struct sidestep_series *series, bool is_last)
 {
-    struct mirror_look m = begin_look(series);
+    struct mirror_look m = series_begin_look(series);
     struct sidestep_mirror_report report = {0};
+    int64_t step;
 
     if (is_last)
         m.options.every = 0;
     series->mirror->err = (struct sidestep_error){.rank = -1};
-    enum sidestep_status status = mirror_run(&m, &report, &series->mirror->err);
+    enum sidestep_status status = series_has_parts(series)
+                                      ? series_look_with_parts(series, &m, &report, &step)
+                                      : mirror_run(&m, &report, &series->mirror->err);
+    if (!series_has_parts(series))
+        step = report.step;
     emit_outcome(series, status, &report);
     lock_acquire(&series->shared.lock);
     if (status == SIDESTEP_OK)
-        series->shared.mirrored_step = report.step;
+        series->shared.mirrored_step = step;
     lock_release(&series->shared.lock);
     if (report.sent_count != 0) /* what was locked while it was read, or had to wait */
         series_prune_once(series);
@@ -250,19 +293,20 @@ static void await_begin(struct sidestep_series *series)
     lock_release(&series->shared.lock);
 }
 
-/* Wait for a save, for ${retry_ns} (0: for ever), or for the end. True: it ends. */
-static bool await_work(struct sidestep_series *series, uint64_t retry_ns)
+bool series_await_mirror_work(struct sidestep_series *series, uint64_t retry_ns)
 {
     uint64_t until = clock_now(clock_system()) + retry_ns;
     struct sidestep_save *save;
 
     lock_acquire(&series->shared.lock);
-    while (series->shared.to_mirror == NULL && !series->shared.mirror_stops)
+    while (series->shared.to_mirror == NULL && !series->shared.mirror_stops &&
+           !series->shared.mirror_wakes)
         if (retry_ns == 0)
             lock_wait(&series->shared.lock, &series->shared.changed);
         else if (!lock_wait_until(&series->shared.lock, &series->shared.changed, until))
             break;
     save = TAKE(series->shared.to_mirror);
+    series->shared.mirror_wakes = false;
     bool stops = series->shared.mirror_stops;
     lock_release(&series->shared.lock);
     if (save != NULL) {
@@ -272,20 +316,36 @@ static bool await_work(struct sidestep_series *series, uint64_t retry_ns)
     return stops;
 }
 
-static void *mirror_main(void *argument)
+static void keep_up(struct sidestep_series *series)
 {
-    struct sidestep_series *series = argument;
     uint64_t retry_ns = 0;
     bool stops = false;
 
-    await_begin(series);
     while (!stops) { /* the first look sends what an earlier incarnation has left */
         enum sidestep_status status = look(series, false);
         retry_ns =
             status == SIDESTEP_OK ? 0 : min_u64(MOST_RETRY_NS, max_u64(RETRY_NS, 2 * retry_ns));
-        stops = await_work(series, retry_ns);
+        stops = series_await_mirror_work(series, retry_ns);
     }
-    (void)look(series, true);
+    if (!series->mirror->gives_up)
+        (void)look(series, true);
+    else
+        (void)FAIL(&series->mirror->err, SIDESTEP_ECANCELLED, "the call was cancelled");
+    lock_acquire(&series->shared.lock);
+    series->shared.mirror_ended = true;
+    lock_wake_all(&series->shared.changed);
+    lock_release(&series->shared.lock);
+}
+
+static void *mirror_main(void *argument)
+{
+    struct sidestep_series *series = argument;
+
+    await_begin(series);
+    if (series->engine->comm.rank == 0)
+        keep_up(series);
+    else
+        series_answer_mirror(series);
     return NULL;
 }
 
@@ -302,10 +362,15 @@ void series_notify_mirror(struct sidestep_series *series, struct sidestep_save *
 {
     if (series->mirror == NULL)
         return;
+    if (series->engine->comm.rank != 0) { /* rank 0 says what is sent */
+        series_wake_mirror(series);
+        return;
+    }
     save_retain(save);
     lock_acquire(&series->shared.lock);
     struct sidestep_save *before = series->shared.to_mirror; /* it ends before ${save} does */
     series->shared.to_mirror = save;
+    series->shared.mirror_begins = true;
     lock_wake_all(&series->shared.changed);
     lock_release(&series->shared.lock);
     if (before != NULL)
@@ -372,8 +437,8 @@ enum sidestep_status series_fetch(struct sidestep_series *series, int64_t newer_
     *step = -1;
     if (series->mirror == NULL)
         return SIDESTEP_OK;
-    struct mirror_look m = begin_look(series);
-    TRY(not_absent(
+    struct mirror_look m = series_begin_look(series);
+    TRY(series_not_absent(
         mirror_fetch(&m, newer_than, at_most, &series->naming, reject, &rejecting, step, err),
         err));
     if (*step >= 0)
@@ -384,12 +449,12 @@ enum sidestep_status series_fetch(struct sidestep_series *series, int64_t newer_
 }
 
 enum sidestep_status series_mirror_go_back(struct sidestep_series *series, uint64_t step,
-                                           struct sidestep_error *err)
+                                           const char *save_id, struct sidestep_error *err)
 {
     if (series->mirror == NULL)
         return SIDESTEP_OK;
-    struct mirror_look m = begin_look(series);
-    TRY(mirror_go_back(&m, (int64_t)step, err));
+    struct mirror_look m = series_begin_look(series);
+    TRY(mirror_go_back(&m, (int64_t)step, save_id, err));
     lock_acquire(&series->shared.lock);
     series->shared.mirrored_step = -1;
     lock_release(&series->shared.lock);

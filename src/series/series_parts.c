@@ -23,8 +23,7 @@ struct known {
 static enum sidestep_status check_supported(const struct sidestep_series *series,
                                             struct sidestep_error *err)
 {
-    const char *what = series->mirror != NULL                               ? "a mirror"
-                       : series->max_restarts != 0                          ? "max_restarts"
+    const char *what = series->max_restarts != 0                            ? "max_restarts"
                        : series->retention.keep_best != 0                   ? "keep_best"
                        : (series->flags & SIDESTEP_SERIES_INCREMENTAL) != 0 ? "incremental saves"
                        : (series->flags & SIDESTEP_SERIES_ANY_RUN) != 0
@@ -160,6 +159,9 @@ enum sidestep_status series_open_parts_all(struct sidestep_series *series,
     struct known known = {0};
 
     TRY(find_groups_all(series, err));
+    if (!series_leads(series))
+        series_free_mirror(series);
+    series_set_mirror_parts(series);
     if (!series_has_parts(series))
         return take_leases_all(series, &elsewhere, err);
     enum sidestep_status status = check_supported(series, err);

@@ -15,6 +15,7 @@ struct series_view {
     struct load_bring bring;
     struct commit commit; /* of a rank that leads: the hidden directory */
     char path[COMMIT_PATH_BYTES];
+    bool is_far;       /* nothing was put together: ${path} is that of the mirror */
     uint32_t *holders; /* per file of the manifest: a rank whose view has it */
     size_t file_count;
 };

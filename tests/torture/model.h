@@ -205,15 +205,16 @@ enum mutant_kind {
     MUTANT_EARLY_VOTE,
     MUTANT_TAKEN_BACK, /* a vote that reported an error */
     MUTANT_RETRY_SYNC,
-    MUTANT_LATE_FILES, /* small files are written after the vote */
-    MUTANT_UNLISTED,   /* ... are not listed: nth 1: in the footer; 2: in the manifest */
-    MUTANT_ANY_SIZE,   /* ... have the size that is expected */
-    MUTANT_NO_NAMES,   /* ... do not get their names in a new directory */
-    MUTANT_NO_LINKS,   /* ... nor in one that was there */
-    MUTANT_KEEP_NAMES, /* ... keep them when they are replaced or deleted */
-    MUTANT_KEEP_EXTRA, /* ... are not removed if a lower rank's is taken */
-    MUTANT_REQUEST,    /* the request ${request}, as "put pending" */
-    MUTANT_POINT,      /* what the fault point ${request} skips */
+    MUTANT_EARLY_REMOVE, /* what is replaced is removed before the votes */
+    MUTANT_LATE_FILES,   /* small files are written after the vote */
+    MUTANT_UNLISTED,     /* ... are not listed: nth 1: in the footer; 2: in the manifest */
+    MUTANT_ANY_SIZE,     /* ... have the size that is expected */
+    MUTANT_NO_NAMES,     /* ... do not get their names in a new directory */
+    MUTANT_NO_LINKS,     /* ... nor in one that was there */
+    MUTANT_KEEP_NAMES,   /* ... keep them when they are replaced or deleted */
+    MUTANT_KEEP_EXTRA,   /* ... are not removed if a lower rank's is taken */
+    MUTANT_REQUEST,      /* the request ${request}, as "put pending" */
+    MUTANT_POINT,        /* what the fault point ${request} skips */
 };
 struct mutant {
     const char *name;
@@ -244,6 +245,7 @@ struct model {
     uint64_t random;    /* the seed of the operating system's random numbers */
     const char *parent; /* of all checkpoints */
     bool has_files;     /* the saves of the workload have small files */
+    bool is_sent;       /* the files were saved elsewhere: the processes vote in the ranks' place */
     bool has_parts;     /* each save is a part, of a checkpoint whose other parts are elsewhere */
 };
 extern struct model model;
@@ -277,6 +279,7 @@ struct workload {
 #define WORKLOAD_BUCKET 64u
 #define WORKLOAD_FILES 256u
 #define WORKLOAD_PARTS 512u
+#define WORKLOAD_SENT 1024u
 #define WORKLOAD_TORN 128u /* check only that no checkpoint is torn: two saves may both commit */
 extern const struct workload model_workloads[];
 extern const size_t model_workload_count;
@@ -300,6 +303,7 @@ struct saving {
     uint32_t freezes_ms;      /* pause of rank 0 before it commits */
     bool has_series;
     bool no_replace;
+    struct model_save *replaces; /* rank 0 deletes it when all have voted; NULL: none */
     char run_id[SAVE_ID_HEX];
     uint64_t incarnation;
     const struct commit_guard *guard;

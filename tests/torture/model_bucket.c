@@ -335,6 +335,7 @@ bool bucket_run(struct explore *x, const struct workload *workload, uint64_t run
     model.parent = MODEL_PARENT_URL;
     model.has_files = (workload->traits & WORKLOAD_FILES) != 0;
     model.has_parts = false;
+    model.is_sent = (workload->traits & WORKLOAD_SENT) != 0;
     model.actor = &outside;
     model.random = run;
     set_up(&world);

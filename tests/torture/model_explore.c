@@ -291,8 +291,8 @@ static void end_all(struct ledger *ledger)
     }
 }
 
-/* Another save under the same name must work, and leave nothing behind. A part is never replaced,
- * so it gets a name that no save had. */
+/* Another save under the same name must work, and leave nothing behind. A part, and what is
+ * sent, replaces nothing, so it gets a name that no save had. */
 static bool recover_one_off(const struct workload *workload, struct ledger *ledger,
                             struct store *store, struct clock *clock, struct problem *problem)
 {
@@ -301,7 +301,8 @@ static bool recover_one_off(const struct workload *workload, struct ledger *ledg
     char name[16];
 
     snprintf(name, sizeof(name), "part-%u", ledger->save_count);
-    saving.save = ledger_new_save(ledger, model.has_parts ? name : workload->target, 1);
+    bool is_new = model.has_parts || model.is_sent;
+    saving.save = ledger_new_save(ledger, is_new ? name : workload->target, 1);
     if (program_save(&saving, 0, store, clock) != COMMIT_COMMITTED) {
         snprintf(problem->text, sizeof(problem->text), "the next save does not commit");
         return false;
@@ -508,6 +509,7 @@ bool explore_run(struct explore *x, const struct workload *workload, uint64_t ru
     model.parent = MODEL_PARENT;
     model.has_files = (workload->traits & WORKLOAD_FILES) != 0;
     model.has_parts = (workload->traits & WORKLOAD_PARTS) != 0;
+    model.is_sent = (workload->traits & WORKLOAD_SENT) != 0;
     world =
         (struct world){.workload = workload, .prng = prng_new(run), .after_change = after_change};
     struct scene scene = {.x = x, .workload = workload, .ledger = &world.ledger};

@@ -41,6 +41,12 @@ const struct mutant model_mutants[] = {
      ALL_RANKS, "fresh-2", NULL, NULL},
     {"leaving what a vote in NAME stands for", MUTANT_TAKEN_BACK, PHASE_VOTE, 0, FILE_NAME_NONE,
      ALL_RANKS, "over-swap-2", NULL, NULL},
+    {"fsync of a file that was sent", MUTANT_FILE_SYNC, PHASE_SHARD, 0, FILE_NAME_PART, ALL_RANKS,
+     "sent-2", NULL, NULL},
+    {"fsync of the directory before a vote in the place of rank 1", MUTANT_DIR_SYNC, PHASE_VOTE, 0,
+     FILE_NAME_NONE, 1, "sent-own-sync", NULL, NULL},
+    {"keeping what is replaced until all have voted", MUTANT_EARLY_REMOVE, PHASE_BEGIN, 0,
+     FILE_NAME_NONE, ALL_RANKS, "sent-over-votes-no", NULL, NULL},
     /* ---- collect */
     {"checking the shards", MUTANT_UNCHECKED_SHARDS, PHASE_COLLECT, 0, FILE_NAME_NONE, ALL_RANKS,
      "foreign-shard", NULL, NULL},

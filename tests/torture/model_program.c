@@ -49,6 +49,35 @@ static enum sidestep_status freeze(void *context, const struct commit *commit,
     return SIDESTEP_OK;
 }
 
+/* What a mirror does with a directory that it replaces (mirror/mirror_parts.c). */
+static enum sidestep_status remove_replaced(void *context, const struct commit *commit,
+                                            struct sidestep_error *err)
+{
+    const struct saving *saving = context;
+    struct model_save *old = saving->replaces;
+
+    if (old->gone || program_delete(saving->ledger, commit->store, old)) {
+        model_enter(PHASE_PUBLISH);
+        return SIDESTEP_OK;
+    }
+    model_enter(PHASE_PUBLISH);
+    return FAIL(err, SIDESTEP_EIO, "what it replaces cannot be deleted");
+}
+
+/* With MUTANT_EARLY_REMOVE, it is removed at the beginning, as if it had to go anyway. */
+static void remove_early(const struct saving *saving, struct store *store)
+{
+    struct model_save *old = saving->replaces;
+
+    if (old == NULL || model.mutant == NULL || model.mutant->kind != MUTANT_EARLY_REMOVE)
+        return;
+    bool was_doomed = old->doomed;
+    (void)program_delete(saving->ledger, store, old);
+    old->doomed = was_doomed;
+    old->gone = false;
+    model_enter(PHASE_BEGIN);
+}
+
 static enum sidestep_status holds(void *context, const struct commit *commit,
                                   struct sidestep_error *err)
 {
@@ -86,7 +115,8 @@ static void init(struct rank *r, uint32_t rank, struct store *store, struct cloc
         .world_size = s->save->ranks,
         .request.timeout_ns = MODEL_TIMEOUT_MS * UINT64_C(1000000),
         .request.step = s->has_series ? 1 : -1,
-        .request.no_replace = s->no_replace,
+        .request.no_replace = s->no_replace || (model.is_sent && s->replaces == NULL),
+        .request.resumes = model.is_sent,
         .request.incarnation = s->incarnation,
         .layout_digest = MODEL_LAYOUT_DIGEST,
     };
@@ -110,6 +140,8 @@ static enum sidestep_status agree(struct rank *r)
     if (commit->rank == 0) {
         model_enter(PHASE_BEGIN);
         enum sidestep_status status = commit_begin(commit, s->save->id, &r->why);
+        if (status == SIDESTEP_OK)
+            remove_early(s, commit->store);
         s->in_place = commit->files.in_place;
         s->previous = commit->previous;
         s->agreed = status == SIDESTEP_OK;
@@ -193,6 +225,8 @@ static enum sidestep_status write_files(struct rank *r)
 /* With MUTANT_TAKEN_BACK, a vote that reports an error counts as not cast. */
 static enum sidestep_status vote(struct rank *r)
 {
+    if (model.is_sent)
+        return commit_vote_for(&r->commit, r->commit.rank, 1, &r->why);
     TRY(commit_vote_yes(&r->commit, &r->why));
     if (model.mutant == NULL || model.mutant->kind != MUTANT_TAKEN_BACK ||
         !model.actor->vote_failed)
@@ -228,7 +262,8 @@ static enum sidestep_status write_and_vote(struct rank *r)
     bool is_early = model.mutant != NULL && model.mutant->kind == MUTANT_EARLY_VOTE;
     if (is_early)
         TRY(commit_vote_yes(commit, err));
-    TRY(commit_shard_seal(commit, 0, TAKE(file), err));
+    TRY(model.is_sent ? commit_seal_for(commit, commit->rank, 0, TAKE(file), err)
+                      : commit_shard_seal(commit, 0, TAKE(file), err));
     model_enter(PHASE_VOTE);
     if (!is_early)
         TRY(vote(r));
@@ -242,10 +277,12 @@ static enum commit_outcome give_up(struct rank *r)
         commit_abort(&r->commit, &r->why);
     } else {
         commit_vote_no(&r->commit, &r->why);
-        commit_retract(&r->commit);
+        if (!model.is_sent) /* its vote may be there, and a later attempt goes on */
+            commit_retract(&r->commit);
     }
-    tell(r, COMMIT_ABORTED);
-    return COMMIT_ABORTED;
+    bool is_unsure = model.is_sent && r->commit.rank != 0; /* it reports nothing of the save */
+    tell(r, is_unsure ? COMMIT_UNKNOWN : COMMIT_ABORTED);
+    return is_unsure ? COMMIT_UNKNOWN : COMMIT_ABORTED;
 }
 
 /* With MUTANT_ANY_PREVIOUS, pretend that what is there now was there at the start. */
@@ -291,7 +328,7 @@ static enum commit_outcome learn(struct rank *r)
     enum commit_outcome outcome;
 
     model_enter(PHASE_LEARN);
-    if (commit_check_aborted(&r->commit, NULL) != SIDESTEP_OK)
+    if (!model.is_sent && commit_check_aborted(&r->commit, NULL) != SIDESTEP_OK)
         commit_retract(&r->commit); /* this rank was late */
     if (r->saving->learns_after_ms != 0)
         clock->sleep_ms(clock, r->saving->learns_after_ms);
@@ -310,12 +347,16 @@ enum commit_outcome program_save(struct saving *saving, uint32_t rank, struct st
 {
     struct rank r = {.saving = saving};
     const struct commit_guard freezer = {.check = freeze, .holds = holds, .context = saving};
+    const struct commit_guard remover = {
+        .check = remove_replaced, .holds = holds, .context = saving};
     enum commit_outcome outcome;
     char path[64];
 
     init(&r, rank, store, clock);
     if (rank == 0 && saving->freezes_ms != 0)
         r.commit.request.guard = &freezer;
+    if (rank == 0 && saving->replaces != NULL && store->ops->layout == STORE_OF_DIRECTORIES)
+        r.commit.request.guard = &remover;
     model_enter(PHASE_OTHER);
     snprintf(path, sizeof(path), "%s/%s", model.parent, saving->save->name);
     enum sidestep_status status = commit_open(&r.commit, path, &r.why);

@@ -94,6 +94,20 @@ static void start_save(struct world *world)
     (void)add_ranks(world, MODEL_TARGET);
 }
 
+/* It is sent to a mirror that has another save of this name. */
+static void start_sent_over(struct world *world)
+{
+    add_ranks(world, MODEL_TARGET)->replaces = &world->ledger.saves[0];
+}
+
+static void start_sent_no_over(struct world *world)
+{
+    struct saving *saving = add_ranks(world, MODEL_TARGET);
+
+    saving->replaces = &world->ledger.saves[0];
+    saving->votes_no = 1;
+}
+
 static void start_no(struct world *world)
 {
     add_ranks(world, MODEL_TARGET)->votes_no = 1;
@@ -517,6 +531,18 @@ const struct workload model_workloads[] = {
     {"part-own-sync", SIM_OWN_SYNC,
      WORKLOAD_PARTS | WORKLOAD_COMMITS | WORKLOAD_NO_RECOVERY_SAVE | WORKLOAD_NO_FAULTS,
      MODEL_TARGET, 2, NULL, start_save},
+    {"sent-2", 0, WORKLOAD_SENT | WORKLOAD_COMMITS, MODEL_TARGET, 2, NULL, start_save},
+    {"sent-votes-no", 0, WORKLOAD_SENT, MODEL_TARGET, 2, NULL, start_no},
+    {"sent-over-2", 0, WORKLOAD_SENT | WORKLOAD_COMMITS, MODEL_TARGET, 2, old_made_by_swap,
+     start_sent_over},
+    {"sent-over-votes-no", 0, WORKLOAD_SENT, MODEL_TARGET, 2, old_made_by_swap, start_sent_no_over},
+    {"sent-own-sync", SIM_OWN_SYNC,
+     WORKLOAD_SENT | WORKLOAD_COMMITS | WORKLOAD_NO_RECOVERY_SAVE | WORKLOAD_NO_FAULTS,
+     MODEL_TARGET, 2, NULL, start_save},
+    {"bucket-sent-2", 0, BUCKET | WORKLOAD_SENT | WORKLOAD_COMMITS, MODEL_TARGET, 2, NULL,
+     start_save},
+    {"bucket-sent-over-2", 0, BUCKET | WORKLOAD_SENT | WORKLOAD_COMMITS, MODEL_TARGET, 2,
+     old_made_by_swap, start_sent_over},
     {"bucket", 0, BUCKET | WORKLOAD_COMMITS, MODEL_TARGET, 1, NULL, start_save},
     {"bucket-2", 0, BUCKET | WORKLOAD_COMMITS, MODEL_TARGET, 2, NULL, start_save},
     {"bucket-over", 0, BUCKET | WORKLOAD_COMMITS, MODEL_TARGET, 1, old_made_by_swap, start_save},

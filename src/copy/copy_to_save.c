@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * copy_to_save.c -- makes the files of a part those of its ranks in a save of the whole, and votes
+ * for these ranks. Whoever began the save counts the votes and publishes, as in any save
+ * (commit/commit.h).
+ */
+#include "base/base.h"
+#include "copy/copy.h"
+
+enum sidestep_status copy_name_in_save(struct checkpoint_copy *c, struct sidestep_error *err)
+{
+    char written[FILE_NAME_BYTES], final[FILE_NAME_BYTES];
+    size_t count = c->reader->file_count;
+
+    c->written = arena_new(&c->arena, count, sizeof(*c->written));
+    c->finals = arena_new(&c->arena, count, sizeof(*c->finals));
+    if (c->written == NULL || c->finals == NULL)
+        return FAIL_NOMEM(err, count * sizeof(*c->finals));
+    for (size_t i = 0; i < count; i++) {
+        const struct footer *footer = &c->reader->files[i].footer;
+        commit_names_for(c->save, footer->rank, footer->shard, written, final);
+        TRY(arena_copy_text(&c->arena, written, &c->written[i], err));
+        TRY(arena_copy_text(&c->arena, final, &c->finals[i], err));
+    }
+    return SIDESTEP_OK;
+}
+
+enum sidestep_status copy_seal_in_save(struct checkpoint_copy *c, size_t i, struct store_file *file,
+                                       struct sidestep_error *err)
+{
+    const struct footer *footer = &c->reader->files[i].footer;
+    struct sidestep_error why = {.rank = -1};
+    enum sidestep_status status = commit_seal_for(c->save, footer->rank, footer->shard, file, &why);
+
+    if (status != SIDESTEP_EEXISTS)
+        return status == SIDESTEP_OK ? SIDESTEP_OK : error_copy(err, &why);
+    (void)store_unlink(c->dir, c->written[i], NULL); /* the next attempt checks the other one */
+    return FAIL(err, SIDESTEP_EABORTED, "another process has put '%s' meanwhile", c->finals[i]);
+}
+
+static enum sidestep_status begin(struct checkpoint_copy *c, struct sidestep_error *err)
+{
+    const struct manifest *manifest = &c->reader->manifest;
+
+    if (!c->reader->has_manifest || manifest->part.rank_count == 0 || manifest->extra_count != 0 ||
+        manifest->world_size != c->save->world_size ||
+        strcmp(manifest->save_id, c->save->save_id) != 0)
+        return FAIL(err, SIDESTEP_EMISMATCH, "it is no part of save %s", c->save->save_id);
+    c->dir = c->save->dir;
+    return SIDESTEP_OK;
+}
+
+/* Votes of an earlier attempt may have been enough: then a vote would be left in a checkpoint. */
+static enum sidestep_status vote(struct checkpoint_copy *c, struct sidestep_error *err)
+{
+    if (!commit_is_pending(c->save))
+        return FAIL(err, SIDESTEP_EABORTED, "save %s has ended meanwhile", c->save->save_id);
+    for (size_t i = 0; i < c->reader->file_count; i++) {
+        const struct footer *footer = &c->reader->files[i].footer;
+        if (footer->shard == 0)
+            TRY(commit_vote_for(c->save, footer->rank, footer->shard_count, err));
+    }
+    return SIDESTEP_OK;
+}
+
+/* The save stays as it is: it belongs to the caller. */
+static void end(struct checkpoint_copy *c UNUSED, bool stays UNUSED)
+{
+}
+
+const struct copy_target copy_to_save[STORE_LAYOUTS] = {
+    [STORE_OF_DIRECTORIES] = {.is_private = true, .begin = begin, .publish = vote, .end = end},
+    [STORE_OF_KEYS] = {.begin = begin, .publish = vote, .end = end}};

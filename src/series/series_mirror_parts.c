@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * series_mirror_parts.c -- the mirror of a series that is made of parts: sends the parts of this
+ * node when rank 0 sends a save, and finds what is to be loaded from the mirror.
+ *
+ * While the run goes on, the ranks talk by what is at the mirror (mirror/mirror.h). Only where all
+ * call anyway, at a save, a resume and the end, rank 0 tells the others what it knows.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "mirror/mirror.h"
+#include "series/series.h"
+
+#define FIRST_POLL_NS 100000000ull /* after a save, or an answer ... */
+#define LAST_POLL_NS 5000000000ull /* ... and if nothing happens */
+#define REFUSE_NS 5000000000ull    /* a save that has no part here, and is not under way here */
+#define TELL_NS 1000000000ull      /* how often rank 0 tells at the end that it goes on */
+
+/* ---- rank 0 */
+
+/* Where the part of another node is not there, that one says so. */
+static const char *find_objection(void *context, const struct sidestep_listed *part)
+{
+    struct sidestep_series *series = context;
+    struct series_mirror *mirror = series->mirror;
+
+    if (part->ranks < 2)
+        return "its manifest is not that of a part";
+    if (name_list_contains(&mirror->refused, part->save_id) && !mirror->is_closing) {
+        if (!part->is_abandoned)
+            mirror->refused_step = min_i64(mirror->refused_step, part->step);
+        return "another node could not send its part; closing tries again";
+    }
+    if (part->incarnation == series->incarnation || series_is_whole(series, part))
+        return NULL;
+    return "it is a part, and whether all other parts are there is not known";
+}
+
+bool series_mirror_gives_up(void *context)
+{
+    struct series_mirror *mirror = ((struct sidestep_series *)context)->mirror;
+
+    if (mirror->options.cancel != NULL && *mirror->options.cancel)
+        mirror->gives_up = true;
+    return mirror->gives_up;
+}
+
+/* What was refused is not at the mirror, so no node may delete it for that. */
+enum sidestep_status series_look_with_parts(struct sidestep_series *series, struct mirror_look *m,
+                                            struct sidestep_mirror_report *report, int64_t *step)
+{
+    struct series_mirror *mirror = series->mirror;
+
+    mirror->refused_step = INT64_MAX;
+    m->parts = &mirror->parts;
+    enum sidestep_status status = mirror_run(m, report, &mirror->err);
+    *step = min_i64(report->step, mirror->refused_step - 1);
+    if (m->failed_id[0] != '\0' && !name_list_contains(&mirror->refused, m->failed_id))
+        (void)name_list_add(&mirror->refused, m->failed_id, NULL); /* else it is tried again */
+    return status;
+}
+
+void series_set_mirror_parts(struct sidestep_series *series)
+{
+    if (series->mirror != NULL)
+        series->mirror->parts =
+            (struct mirror_parts){.objection = find_objection,
+                                  .gives_up = series_mirror_gives_up,
+                                  .context = series,
+                                  .timeout_ns = series->engine->timeout_ms * 1000000u};
+}
+
+void series_wake_mirror(struct sidestep_series *series)
+{
+    lock_acquire(&series->shared.lock);
+    series->shared.mirror_begins = true;
+    series->shared.mirror_wakes = true;
+    lock_wake_all(&series->shared.changed);
+    lock_release(&series->shared.lock);
+}
+
+/* ---- the others */
+
+/* Is a save of this id under way here, so that there will be a part? */
+static bool is_under_way(struct sidestep_series *series, const char *save_id)
+{
+    bool found = false;
+
+    lock_acquire(&series->shared.lock);
+    for (unsigned i = 0; i < series->save_count && !found; i++)
+        found = !save_state_is_final(save_get_state(series->saves[i])) &&
+                strcmp(series->saves[i]->commit.save_id, save_id) == 0;
+    lock_release(&series->shared.lock);
+    return found;
+}
+
+/* How long a save has been wanted that has no part here. */
+struct wanted {
+    char save_id[SAVE_ID_HEX];
+    uint64_t since_ns;
+};
+
+static bool must_refuse(struct sidestep_series *series, const struct mirror_answer *answer,
+                        struct wanted *wanted)
+{
+    uint64_t now = clock_now(clock_system());
+
+    if (!answer->is_wanted || strcmp(answer->save_id, wanted->save_id) != 0 ||
+        is_under_way(series, answer->save_id)) {
+        *wanted = (struct wanted){.since_ns = now};
+        memcpy(wanted->save_id, answer->save_id, sizeof(wanted->save_id));
+        return false;
+    }
+    return series->mirror->is_closing || now - wanted->since_ns >= REFUSE_NS;
+}
+
+static void answer_until_stopped(struct sidestep_series *series, struct mirror_look *m)
+{
+    uint64_t poll_ns = FIRST_POLL_NS;
+    struct mirror_answer answer = {0};
+    struct wanted wanted = {0};
+
+    for (bool stops = false; !stops && !series_mirror_gives_up(series);) {
+        struct sidestep_error why = {.rank = -1};
+        bool refuses = must_refuse(series, &answer, &wanted), again = false;
+        if (mirror_answer(m, &answer, refuses, &again, &why) != SIDESTEP_OK &&
+            !series_mirror_gives_up(series))
+            series_emit_mirror_failed(series, &why);
+        uint64_t most_ns = series->mirror->is_closing ? LAST_POLL_NS / 10 : LAST_POLL_NS;
+        poll_ns = again ? FIRST_POLL_NS : min_u64(most_ns, 2 * poll_ns);
+        uint64_t began_ns = clock_now(clock_system());
+        stops = series_await_mirror_work(series, poll_ns);
+        if (clock_now(clock_system()) - began_ns < poll_ns) /* a save was started, or closing was */
+            poll_ns = FIRST_POLL_NS;
+    }
+}
+
+void series_answer_mirror(struct sidestep_series *series)
+{
+    struct mirror_look m = series_begin_look(series);
+
+    if (throttle_init(&m.throttle, true, m.options.bytes_per_second, NULL, &series->mirror->err) !=
+        SIDESTEP_OK)
+        return;
+    throttle_attach_thread(&m.throttle);
+    answer_until_stopped(series, &m);
+    throttle_detach_thread(&m.throttle);
+    throttle_destroy(&m.throttle);
+}
+
+/* ---- all together */
+
+/* Has the thread of rank 0 ended? Waits for it, but not for long. */
+static bool await_ended(struct sidestep_series *series)
+{
+    uint64_t until = clock_now(clock_system()) + TELL_NS;
+
+    lock_acquire(&series->shared.lock);
+    series->shared.mirror_stops = true;
+    lock_wake_all(&series->shared.changed);
+    while (!series->shared.mirror_ended)
+        if (!lock_wait_until(&series->shared.lock, &series->shared.changed, until))
+            break;
+    bool has_ended = series->shared.mirror_ended;
+    lock_release(&series->shared.lock);
+    return has_ended;
+}
+
+enum sidestep_status series_stop_mirror_all(struct sidestep_series *series,
+                                            struct sidestep_error *err)
+{
+    struct comm *comm = &series->engine->comm;
+    enum sidestep_status status = SIDESTEP_OK;
+    uint64_t has_ended = !series->has_mirror;
+
+    if (series->mirror != NULL) {
+        series->mirror->is_closing = true;
+        series_wake_mirror(series);
+    }
+    while (has_ended == 0 && status == SIDESTEP_OK) {
+        if (comm->rank == 0)
+            has_ended = !series->mirror->has_thread || await_ended(series);
+        status = comm_broadcast_all(comm, &has_ended, sizeof(has_ended), 0, err);
+    }
+    /* What this rank still sends, nobody waits for. After an error that is not known. */
+    if (series->mirror != NULL && (status != SIDESTEP_OK || comm->rank != 0))
+        series->mirror->gives_up = true;
+    enum sidestep_status sent = series_stop_mirror(series, status == SIDESTEP_OK ? err : NULL);
+    return status != SIDESTEP_OK ? status : sent;
+}
+
+enum sidestep_status series_share_mirrored_all(struct sidestep_series *series,
+                                               struct sidestep_error *err)
+{
+    if (!series_has_parts(series) || !series->has_mirror)
+        return SIDESTEP_OK;
+    lock_acquire(&series->shared.lock);
+    int64_t step = series->shared.mirrored_step;
+    lock_release(&series->shared.lock);
+    TRY(comm_broadcast_all(&series->engine->comm, &step, sizeof(step), 0, err));
+    lock_acquire(&series->shared.lock);
+    if (series->engine->comm.rank != 0)
+        series->shared.mirrored_step = step;
+    lock_release(&series->shared.lock);
+    return SIDESTEP_OK;
+}
+
+struct rejecting {
+    struct sidestep_series *series;
+    struct series_far *far;
+};
+
+static void reject(void *context, const char *path, const char *why)
+{
+    struct rejecting *r = context;
+    char text[COMMIT_PATH_BYTES + sizeof(((struct sidestep_error *)0)->message)];
+
+    snprintf(text, sizeof(text), "'%s': %s", path, why);
+    series_note_rejected(r->series, r->far->whole.rejected, path, text);
+    r->far->has_damaged = true;
+}
+
+/* Rank 0. An error of the mirror is not "nothing there". */
+static enum sidestep_status find_far(struct sidestep_series *series,
+                                     const struct series_whole *whole, int64_t asked,
+                                     const struct name_list *damaged, struct series_far *far,
+                                     struct sidestep_error *err)
+{
+    struct mirror_look m = series_begin_look(series);
+    struct rejecting rejecting = {series, far};
+    const struct mirror_wanted wanted = {
+        .near = {.step = whole->step, .incarnation = whole->incarnation},
+        .asked = asked,
+        .naming = &series->naming,
+        .passed = damaged,
+        .reject = reject,
+        .context = &rejecting};
+    struct mirror_found found;
+
+    TRY(series_not_absent(mirror_find_later(&m, &wanted, &found, err), err));
+    far->whole.step = found.step;
+    far->whole.incarnation = found.incarnation;
+    memcpy(far->whole.save_id, found.save_id, sizeof(far->whole.save_id));
+    int length = snprintf(far->path, sizeof(far->path), "%s/%s", series->mirror->root, found.name);
+    return length > 0 && (size_t)length < sizeof(far->path)
+               ? SIDESTEP_OK
+               : FAIL(err, SIDESTEP_EINVAL, "the mirror's path is too long");
+}
+
+enum sidestep_status series_find_far_all(struct sidestep_series *series,
+                                         const struct series_whole *near, int64_t asked,
+                                         const struct name_list *damaged, struct series_far *far,
+                                         struct sidestep_error *err)
+{
+    struct comm *comm = &series->engine->comm;
+    enum sidestep_status status = SIDESTEP_OK;
+
+    *far = (struct series_far){.whole.step = -1};
+    if (!series->has_mirror)
+        return SIDESTEP_OK;
+    if (comm->rank == 0)
+        status = find_far(series, near, asked, damaged, far, err);
+    TRY(comm_agree_all(comm, status, err));
+    TRY(comm_broadcast_all(comm, far, sizeof(*far), 0, err));
+    far->path[sizeof(far->path) - 1] = far->whole.save_id[SAVE_ID_HEX - 1] = '\0';
+    return SIDESTEP_OK;
+}
