@@ -244,11 +244,23 @@ sidestep_series_load_step(struct sidestep_series *series, uint64_t step,
                           struct sidestep_load_report *report, struct sidestep_error *err);
 
 /**
+ * sidestep_series_find(series, wanted, &step, err):
+ * Find the checkpoint of step ${wanted}, or (-1) the newest that is whole, without going on from
+ * it: no step is left behind, and nothing is set aside.  Afterwards sidestep_series_path() says
+ * where all ranks can load it.  With SIDESTEP_SERIES_PER_NODE its parts are put together first, or
+ * it is that of the mirror.  Collective.
+ * Errors as for sidestep_series_load() and sidestep_series_load_step().
+ */
+SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
+sidestep_series_find(struct sidestep_series *series, int64_t wanted, uint64_t *step,
+                     struct sidestep_error *err);
+
+/**
  * sidestep_series_path(series, step, path, err):
  * Where all ranks can load the checkpoint of ${step} (sidestep_load()): ROOT/step-<step>.  With
- * SIDESTEP_SERIES_PER_NODE, and after a load of that step by the series, it is a hidden directory
- * on each node, in which the parts are put together.  That one ends with the next call that loads
- * from the series, saves to it or closes it.  Not collective.
+ * SIDESTEP_SERIES_PER_NODE, and after the series has loaded or found that step, it is a hidden
+ * directory on each node, in which the parts are put together.  That one ends with the next call
+ * that loads or finds, saves or closes.  Not collective.
  */
 SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
 sidestep_series_path(const struct sidestep_series *series, uint64_t step, char path[4096],

@@ -401,7 +401,8 @@ class Checkpointer:
         cast: Optional[str] = None,
     ) -> Loaded:
         """Fill ``into`` from the checkpoint of ``step`` (-1: the newest that is whole).  The run
-        does not go on from there, and nothing is written.  Other arguments: see `resume`.
+        does not go on from there, and nothing is written (with ``near="per_node"``, only what is
+        put together until the next call).  Other arguments: see `resume`.
 
         Errors: `Error`: ENOTFOUND; EMISMATCH for names that ``strict`` and ``exact`` do not allow;
         those of `sidestep.load`.
@@ -409,7 +410,10 @@ class Checkpointer:
         how: dict[str, Any] = {"verify": verify, "strict": strict, "exact": exact, "cast": cast}
         check_request(into, how)
         step = a_step(step, least=-1)
-        if step < 0:
+        if self._series.is_per_node:  # then the parts are put together first
+            wait_for_turn(self._saves, 0, self._engine.comm.waits_until)
+            step = self._series.find(step)
+        elif step < 0:
             step = agree_on_latest(self._series, self.latest)
         return fill_from(self._series, step, into, **how)
 

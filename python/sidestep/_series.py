@@ -103,6 +103,14 @@ class Series:
         call(lib().sidestep_series_path, self._opened(), a_step(step), path)
         return os.fsdecode(path.value)
 
+    def find(self, step: int) -> int:
+        """Find the checkpoint of ``step`` (-1: the newest that is whole), which `place_of` then leads
+        to, without going on from it.  Returns its step.  Collective."""
+        found = ctypes.c_uint64()
+        with self.engine.turn("find a checkpoint"):
+            self.engine.call(lib().sidestep_series_find, self._opened(), step, found)
+        return found.value
+
     def loaded_path(self, step: int) -> str:
         """The path of the checkpoint of ``step``, which was just loaded: that of the mirror, if it
         was loaded from there."""

@@ -111,10 +111,38 @@ def test_going_back(tmp_path: Path) -> None:
     assert run_ranks(2, work, str(tmp_path), "ab", [], True) == [2, 2]
 
 
+def look(rank: int, root: str, nodes: str) -> list[int]:
+    """Load without going on from there, and save a later step.  Returns what was loaded."""
+    found = []
+    with sidestep.Checkpointer(f"{root}/{nodes[rank]}/run", near="per_node") as checkpoints:
+        assert checkpoints.resume(states(-1)) is not None
+        for step in (1, -1, 2):
+            state = states(-1)
+            loaded = checkpoints.load(state, step=step)
+            wanted = states(loaded.step)
+            assert all(torch.equal(state[f"w{i}"], wanted[f"w{i}"]) for i in range(6))
+            found.append(loaded.step)
+        with pytest.raises(sidestep.Error) as failed:
+            checkpoints.load(states(-1), step=9)
+        assert failed.value.status.name == "ENOTFOUND"
+        checkpoints.save(4, states(4))
+        checkpoints.wait()
+    return found
+
+
+def test_a_step_is_loaded_without_going_back(tmp_path: Path) -> None:
+    root = str(tmp_path)
+    run_ranks(2, work, root, "ab", [1, 2, 3], True)
+    assert run_ranks(2, look, root, "ba") == [[1, 3, 2]] * 2
+    assert run_ranks(2, work, root, "ab", [], True) == [4, 4]
+    assert not list(tmp_path.glob("*/run/.sidestep.*"))
+
+
 def test_one_directory_has_checkpoints_as_ever(tmp_path: Path) -> None:
     run_ranks(2, work, str(tmp_path), "aa", [1], True)
     assert (tmp_path / "a" / "run" / "step-1" / ".metadata").exists()
-    assert run_ranks(2, work, str(tmp_path), "aa", [], True) == [1, 1]
+    assert run_ranks(2, work, str(tmp_path), "aa", [2, 3], True) == [1, 1]
+    assert run_ranks(2, look, str(tmp_path), "aa") == [[1, 3, 2]] * 2
 
 
 def test_a_part_is_no_checkpoint(tmp_path: Path) -> None:

@@ -180,9 +180,10 @@ void series_end_view(struct sidestep_series *series);
 /* The path of the checkpoint of ${step}, which was just loaded: of the root, or of the mirror. */
 void series_name_loaded(const struct sidestep_series *series, uint64_t step,
                         char path[COMMIT_PATH_BYTES]);
-/* Load the newest whole step, or ${asked}, and record that the run goes on from it. */
+/* Load the newest whole step, or ${asked}, and record that the run goes on from it, if it
+ * ${goes_on}. */
 enum sidestep_status series_load_parts_all(struct sidestep_series *series, int64_t asked,
-                                           struct sidestep_state_dict *state,
+                                           bool goes_on, struct sidestep_state_dict *state,
                                            const struct sidestep_load_options *options,
                                            uint64_t *step, char rejected[SERIES_REJECTED_BYTES],
                                            struct sidestep_load_report *report,

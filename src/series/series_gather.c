@@ -442,7 +442,7 @@ void series_name_loaded(const struct sidestep_series *series, uint64_t step,
 }
 
 enum sidestep_status series_load_parts_all(struct sidestep_series *series, int64_t asked,
-                                           struct sidestep_state_dict *state,
+                                           bool goes_on, struct sidestep_state_dict *state,
                                            const struct sidestep_load_options *options,
                                            uint64_t *step, char rejected[SERIES_REJECTED_BYTES],
                                            struct sidestep_load_report *report,
@@ -461,7 +461,7 @@ enum sidestep_status series_load_parts_all(struct sidestep_series *series, int64
         if (status == SIDESTEP_OK) {
             const struct series_whole *whole = is_far ? &chosen.far.whole : &chosen.near;
             *step = (uint64_t)whole->step;
-            return record_all(series, whole, asked >= 0, err);
+            return goes_on ? record_all(series, whole, asked >= 0, err) : SIDESTEP_OK;
         }
         TRY(note_damaged_all(series, &chosen, &why, &again, err));
         if (!again || (asked >= 0 && (is_far || !series->has_mirror)))

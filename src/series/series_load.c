@@ -167,7 +167,7 @@ load_parts_all(struct sidestep_series *series, int64_t asked, struct sidestep_st
 {
     char path[COMMIT_PATH_BYTES];
     enum sidestep_status status = series_load_parts_all(
-        series, asked, state, options, &choice->step, choice->rejected, report, err);
+        series, asked, true, state, options, &choice->step, choice->rejected, report, err);
 
     if (status != SIDESTEP_OK) {
         error_wrap(err, "resume from the parts of series '%s'", series->root);
@@ -267,4 +267,61 @@ enum sidestep_status sidestep_series_load_step(struct sidestep_series *series, u
                                       : load_step_all(series, step, state, &options, report, err);
     end_resume(series);
     return status;
+}
+
+/* ---- to look at one */
+
+/* Put the parts together, and read no tensor. */
+static enum sidestep_status find_parts_all(struct sidestep_series *series, int64_t wanted,
+                                           uint64_t *step, struct sidestep_error *err)
+{
+    struct sidestep_load_options options = SIDESTEP_LOAD_OPTIONS_INIT;
+    char rejected[SERIES_REJECTED_BYTES];
+    struct sidestep_state_dict *none = NULL;
+    enum sidestep_status status = sidestep_state_dict_new(&none, err);
+
+    options.flags = SIDESTEP_LOAD_PARTIAL;
+    options.verify = SIDESTEP_VERIFY_STRUCTURE;
+    status = comm_agree_all(&series->engine->comm, status, err);
+    if (status == SIDESTEP_OK) {
+        begin_resume(series);
+        status =
+            series_load_parts_all(series, wanted, false, none, &options, step, rejected, NULL, err);
+        end_resume(series);
+    }
+    sidestep_state_dict_free(&none);
+    return status;
+}
+
+static enum sidestep_status find_newest(struct sidestep_series *series, uint64_t *step,
+                                        struct sidestep_error *err)
+{
+    struct sidestep_latest_report report = {0};
+    enum sidestep_status status =
+        sidestep_find_latest(series->root, SIDESTEP_VERIFY_STRUCTURE, NULL, &report, err);
+
+    if (status == SIDESTEP_OK &&
+        !name_template_parse_name(&series->naming, strrchr(report.path, '/') + 1, step))
+        status = FAIL(err, SIDESTEP_ENOTFOUND, "'%s' has not the name of a step", report.path);
+    sidestep_latest_report_release(&report);
+    return status;
+}
+
+enum sidestep_status sidestep_series_find(struct sidestep_series *series, int64_t wanted,
+                                          uint64_t *step, struct sidestep_error *err)
+{
+    enum sidestep_status status = SIDESTEP_OK;
+
+    TRY(series_check(series, err));
+    if (step == NULL)
+        return FAIL(err, SIDESTEP_EINVAL, "step is NULL");
+    if (series_has_parts(series))
+        return WRAP(find_parts_all(series, wanted < 0 ? -1 : wanted, step, err), err,
+                    "put together the parts of series '%s'", series->root);
+    *step = wanted >= 0 ? (uint64_t)wanted : 0;
+    if (series->engine->comm.rank == 0)
+        status =
+            wanted >= 0 ? series_find_step(series, *step, err) : find_newest(series, step, err);
+    TRY(comm_agree_all(&series->engine->comm, status, err));
+    return comm_broadcast_all(&series->engine->comm, step, sizeof(*step), 0, err);
 }
