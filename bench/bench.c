@@ -56,6 +56,8 @@ static void run_part(const struct bench *bench, const char *part, uint64_t bytes
         bench_reshard(bench, bytes);
     else if (strcmp(part, "small") == 0)
         bench_small(bench);
+    else if (strcmp(part, "nodes") == 0)
+        bench_nodes(bench);
     else if (strcmp(part, "compress") == 0)
         bench_compress(bench, bytes);
     else if (strcmp(part, "codec") == 0)

@@ -142,6 +142,7 @@ void bench_compress(const struct bench *bench, uint64_t bytes); /* compress.c */
 void bench_codec(const struct bench *bench);                    /* codec.c */
 void bench_small(const struct bench *bench);                    /* small.c */
 void bench_filling(const struct bench *bench);                  /* filling.c */
+void bench_nodes(const struct bench *bench);                    /* nodes.c */
 void bench_plan(const struct bench *bench);                     /* plan.c */
 void bench_scale(const struct bench *bench);                    /* scale.c */
 void bench_scale_load(const struct bench *bench);               /* scale_load.c */
