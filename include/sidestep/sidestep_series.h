@@ -157,12 +157,8 @@ sidestep_series_open(struct sidestep_engine *engine, const char *root,
  *    missing.  A directory that belongs to another run is never used: opening fails.
  *  - Each node deletes parts of steps that retention does not keep, once the next save has shown
  *    that a newer step is whole on all nodes.
- *  - A mirror gets whole checkpoints: each node sends its part, while rank 0 waits for all.  All
- *    ranks pass the same ${mirror}.  sidestep_series_load() takes the newest step that is whole in
- *    the directories or at the mirror.  If it is that of the mirror, all ranks load from there, and
- *    sidestep_series_path() says so; nothing is copied to ${root}.
- * SIDESTEP_EUNSUPPORTED, for now: with ${max_restarts}, ${keep_best}, SIDESTEP_SERIES_INCREMENTAL
- * or SIDESTEP_SERIES_ANY_RUN, if not all ranks see one directory.
+ * SIDESTEP_EUNSUPPORTED, for now: with ${mirror}, ${max_restarts}, ${keep_best},
+ * SIDESTEP_SERIES_INCREMENTAL or SIDESTEP_SERIES_ANY_RUN, if not all ranks see one directory.
  */
 
 /**

@@ -84,8 +84,7 @@ class Checkpointer:
     mirror       a second place for the checkpoints, a `Mirror`: for a ``root`` on fast disks that
                  may be lost
     near         "per_node": ``root`` may be a directory that each node has for itself: then a
-                 checkpoint is made of parts, which `resume` puts together.  A ``mirror`` gets
-                 whole checkpoints (docs/LEVELS.md)
+                 checkpoint is made of parts, which `resume` puts together (docs/LEVELS.md)
 
     All other options come in groups, each of a class:
     schedule     `SchedulePolicy`: intervals by the rate of failures; saves that are due during a

@@ -44,7 +44,8 @@ def mirrored(rank: int, root: str, nodes: str, steps: list[int]) -> Optional[tup
     return None if loaded is None else (loaded.step, loaded.path)
 
 
-def test_a_mirror_has_whole_checkpoints(tmp_path: Path) -> None:
+def test_a_mirror_has_whole_checkpoints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SIDESTEP_TRY_MIRROR_OF_PARTS", "1")
     root, far = str(tmp_path), tmp_path / "far"
     assert run_ranks(4, mirrored, root, "aabb", [1, 2, 3]) == [None] * 4
     state = states(-1)

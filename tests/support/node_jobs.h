@@ -38,6 +38,7 @@ struct job {
     struct object_bucket *bucket; /* s3://runs, of the mirror; NULL: there is none */
     int first_client;             /* of the bucket, with rank 0 */
     bool is_slow;                 /* saves are half a second apart */
+    bool is_not_tried;            /* without what is not offered yet */
     uint64_t saves[8];            /* steps; 0 ends */
     bool from_resumed;            /* these are added to the step that is resumed */
     unsigned attempt;             /* that of the job, which its contents tell; 0: all are equal */
@@ -204,6 +205,8 @@ static inline void run(struct job *job)
 {
     if (job->back_to == 0)
         job->back_to = -1;
+    if (!job->is_not_tried)
+        setenv("SIDESTEP_TRY_MIRROR_OF_PARTS", "1", 1);
     int bad = job->dies_at == 0 ? comm_threads_run(job->ranks, run_rank, job)
                                 : comm_threads_run_dying(job->ranks, job->dying_rank, job->dies_at,
                                                          run_rank, job);

@@ -62,6 +62,20 @@ TEST(a_damaged_part_is_found)
     sidestep_verify_report_release(&report);
 }
 
+TEST(a_mirror_of_parts_is_not_offered_yet)
+{
+    char mirror[256];
+
+    snprintf(mirror, sizeof(mirror), "%s/far", scratch.path);
+    struct job job = {
+        .ranks = 2, .nodes = "ab", .mirror = mirror, .is_not_tried = true, .may_fail_save = true};
+    unsetenv("SIDESTEP_TRY_MIRROR_OF_PARTS");
+    run(&job);
+    assert_int_equal(job.opened, SIDESTEP_EUNSUPPORTED);
+    assert_non_null(strstr(job.message, "a mirror needs one that all share"));
+    assert_int_equal(access(mirror, F_OK), -1);
+}
+
 /* If all see one directory, nothing differs. */
 TEST(one_directory_has_checkpoints)
 {
