@@ -30,11 +30,28 @@ static enum sidestep_status write_index(struct commit *commit, struct commit_con
     return small_file_write_record(commit->dir, FILE_NAME_INDEX, commit->save_id, &index, err);
 }
 
+/* An earlier attempt of this save may have ended while it wrote them. They are in the directory of
+ * this save alone, and not published. */
+static void unlink_records(struct commit *commit)
+{
+    static const enum file_name_kind kinds[] = {FILE_NAME_INDEX, FILE_NAME_MANIFEST,
+                                                FILE_NAME_METADATA_TMP};
+    char name[FILE_NAME_BYTES];
+
+    assert(!commit->files.in_place);
+    for (size_t i = 0; i < ARRAY_LENGTH(kinds); i++) {
+        file_name_format(kinds[i], commit->save_id, 0, 0, name);
+        (void)store_unlink(commit->dir, name, NULL); /* else creating it says what is wrong */
+    }
+}
+
 enum sidestep_status files_write_records(struct commit *commit, struct commit_contents *contents,
                                          struct sidestep_error *err)
 {
     OWNED_BUFFER metadata = {0}, manifest = {0};
 
+    if (commit->request.resumes)
+        unlink_records(commit);
     if (commit->group.count != 0) { /* the footers have what .metadata would say */
         TRY(manifest_encode(&contents->manifest, &manifest, err));
         return small_file_write_record(commit->dir, FILE_NAME_MANIFEST, commit->save_id, &manifest,

@@ -192,6 +192,41 @@ TEST(a_late_process_leaves_what_is_published_alone)
     commit_close(&other);
 }
 
+/* Send both parts, and publish them, which fails from call ${fails_at} on; 0: it does not. */
+static enum sidestep_status send(unsigned long fails_at, bool *fired)
+{
+    OWNED_BY(commit_contents_release) struct commit_contents contents = {0};
+    enum commit_outcome outcome;
+    struct commit commit, other;
+
+    begin(&commit);
+    join(&other);
+    OK(put(&commit, 'a'));
+    OK(put(&other, 'b'));
+    OK(commit_collect_votes(&commit, &contents, &err));
+    fault_arm("posix.", fails_at, true, EIO);
+    enum sidestep_status status = commit_publish(&commit, &contents, &outcome, &err);
+    *fired = fault_fired() != NULL;
+    fault_arm("", 0, false, 0);
+    commit_close(&other);
+    commit_close(&commit);
+    return status;
+}
+
+/* Of a process that ended while it published, the next one also finds records. */
+TEST(publishing_is_gone_on_with_wherever_it_ended)
+{
+    bool fired = true, fires;
+
+    for (unsigned long nth = 1; fired; nth++) {
+        (void)send(nth, &fired);
+        if (inode_of(node_path('f', "step-1")) == 0)
+            OK(send(0, &fires));
+        assert_true(inode_of(node_path('f', "step-1/.metadata")) != 0);
+        shell("rm -r %s%s", to, "");
+    }
+}
+
 static struct store_file *create(struct commit *commit, const char *name, const char *text)
 {
     struct store_file *file = NULL;
