@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "commit/commit.h"
 #include "object/object.h"
 
 #define DEFAULT_THREADS 4u
@@ -133,11 +134,12 @@ static enum sidestep_status copy(struct mirror_look *m, size_t i, const char *to
     return status;
 }
 
-/* Is it that another process cannot send its part, or keeps what a part would replace? */
+/* Is it that another process cannot send its part, or keeps what a part would replace, or that
+ * something has the name that was not seen as a checkpoint? */
 static bool is_of_others(const struct mirror_look *m, size_t i, enum sidestep_status status)
 {
     return m->entries[i].state == SIDESTEP_PART &&
-           (status == SIDESTEP_EPEER || status == SIDESTEP_ELOCKED);
+           (status == SIDESTEP_EPEER || status == SIDESTEP_ELOCKED || status == SIDESTEP_EEXISTS);
 }
 
 /* Does the failure concern this checkpoint alone, so that the next one is tried? */
@@ -147,25 +149,43 @@ static bool is_of_one(const struct mirror_look *m, size_t i, enum sidestep_statu
            mirror_is_damaged(&m->near, &m->entries[i], status);
 }
 
-/* The part of another process may be damaged, or it has none, or a reader holds what is replaced.
- * Others are sent, and then the look fails. */
+/* Others are sent, and then the look fails. What another process refused is not tried again soon;
+ * what has the name may be gone soon. */
 static void record_failure(struct mirror_look *m, size_t i, enum sidestep_status status,
                            const struct sidestep_error *why)
 {
     if (!is_of_others(m, i, status) || m->failure.status != SIDESTEP_OK)
         return;
     m->failure = *why;
-    snprintf(m->failed_id, sizeof(m->failed_id), "%s", m->entries[i].save_id);
+    if (status != SIDESTEP_EEXISTS)
+        snprintf(m->failed_id, sizeof(m->failed_id), "%s", m->entries[i].save_id);
+}
+
+/* EEXISTS: is what has the name this save, which another process has sent meanwhile? */
+static bool is_there_now(const struct mirror_look *m, size_t i, const char *to)
+{
+    uint64_t identity = 0;
+    OWNED_DIR *dir = NULL;
+
+    return store_dir_open(m->far.store, NULL, to, &dir, NULL) == SIDESTEP_OK &&
+           commit_read_identity(dir, &identity, NULL) == SIDESTEP_OK &&
+           identity == commit_identity(m->entries[i].save_id);
+}
+
+static enum sidestep_status record_there(struct mirror_look *m, size_t i, const char *to,
+                                         struct sidestep_error *err)
+{
+    m->items[i].is_there = true;
+    if (!m->items[i].is_left_behind && m->items[i].step > m->newest_there)
+        m->newest_there = m->items[i].step;
+    return WRAP(mirror_annotate(m, &m->entries[i], err), err, "annotate '%s'", to);
 }
 
 static enum sidestep_status record_sent(struct mirror_look *m, size_t i, const char *to,
                                         struct sidestep_error *err)
 {
-    m->items[i].is_there = true;
-    if (!m->items[i].is_left_behind && m->items[i].step > m->newest_there)
-        m->newest_there = m->items[i].step;
     TRY(add_sent(m, to, err));
-    return WRAP(mirror_annotate(m, &m->entries[i], err), err, "annotate '%s'", to);
+    return record_there(m, i, to, err);
 }
 
 static enum sidestep_status send_one(struct mirror_look *m, size_t i, struct sidestep_error *err)
@@ -184,6 +204,9 @@ static enum sidestep_status send_one(struct mirror_look *m, size_t i, struct sid
     m->report->bytes += copied.copied_bytes;
     if (status == SIDESTEP_OK)
         return record_sent(m, i, to, err);
+    if (m->entries[i].state == SIDESTEP_PART && status == SIDESTEP_EEXISTS &&
+        is_there_now(m, i, to))
+        return record_there(m, i, to, err);
     if (!is_of_one(m, i, status)) {
         error_wrap(&why, "send '%s' to '%s'", m->entries[i].path, to);
         return error_copy(err, &why);

@@ -325,6 +325,38 @@ TEST(a_save_that_a_node_refused_is_not_deleted)
     assert_true(has('f', "step-4") && has('f', "step-7"));
 }
 
+/* Before step 2 is saved, something at the mirror takes its name. */
+static void take_name_of_step_2(uint64_t step)
+{
+    if (step == 2)
+        assert_int_equal(mkdir(node_path('f', "step-2"), 0777), 0);
+}
+
+/* That there is something of its name does not mean that a save is at the mirror. */
+TEST(a_save_whose_name_is_taken_at_the_mirror_is_not_deleted)
+{
+    struct job job = make_job(2, "ab", false);
+
+    far_keep.keep_every = 2;
+    to_mirror.retention = &far_keep;
+    job.keep_last = 1;
+    job.is_slow = job.may_fail_save = true;
+    job.before = take_name_of_step_2;
+    for (int i = 0; i < 5; i++)
+        job.saves[i] = (uint64_t)i + 1;
+    run(&job);
+    assert_int_equal(job.saved, SIDESTEP_OK);
+    assert_int_equal(job.closed, SIDESTEP_EEXISTS);
+    assert_non_null(strstr(job.message, "step-2"));
+    assert_true(has('a', "step-2") && has('b', "step-2"));
+    assert_true(has('f', "step-5/.metadata"));
+    assert_int_equal(rmdir(node_path('f', "step-2")), 0);
+    job = make_job(2, "ab", true);
+    run(&job);
+    assert_int_equal(job.closed, SIDESTEP_OK);
+    expect_whole(2);
+}
+
 /* ---- a node that does not answer */
 
 static char manifest_of_b[256];
