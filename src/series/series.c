@@ -240,6 +240,8 @@ enum sidestep_status sidestep_series_open(struct sidestep_engine *engine, const 
     lock_init(&series->shared.lock, LOCK_SERIES);
     lock_init(&series->prune_lock, LOCK_PRUNE);
     lock_condition_init(&series->shared.changed);
+    lock_alone(&series->shared.lock);
+    series->shared.mirrored_step = -1;
     engine_retain(engine);
     series->engine = engine;
     series->next = engine->series;

@@ -144,6 +144,32 @@ TEST(a_mirror_that_has_damaged_ones_only_is_not_empty)
     assert_int_equal(resume(&step), SIDESTEP_ENOTFOUND);
 }
 
+/* Step 0 is one that the mirror keeps by its number, and no look has succeeded yet. */
+TEST(step_0_waits_for_the_mirror)
+{
+    struct sidestep_series_options alone = SIDESTEP_SERIES_OPTIONS_INIT;
+    bool volatile is_cancelled = true;
+
+    ASSERT_OK(sidestep_series_open(engine, near, &alone, &series, &err));
+    save_step(series, 0);
+    ASSERT_OK(sidestep_series_close(&series, &err));
+    near_keep.keep_last = 1;
+    options.retention = &near_keep;
+    far_keep.keep_every = 100;
+    to_mirror.retention = &far_keep;
+    to_mirror.cancel = &is_cancelled;
+    ASSERT_OK(try_open(near));
+    save_step(series, 1);
+    save_step(series, 2);
+    assert_int_equal(sidestep_series_close(&series, &err), SIDESTEP_ECANCELLED);
+    assert_true(is_at(near, 0));
+    assert_false(is_at(near, 1));
+    is_cancelled = false;
+    ASSERT_OK(try_open(near));
+    expect_resume(2);
+    await(far, 0);
+}
+
 /* What an unmounted file system leaves is an empty directory. */
 TEST(an_empty_directory_is_not_the_mirror)
 {
