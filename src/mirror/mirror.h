@@ -204,11 +204,14 @@ struct mirror_answer {
     char attempt[SAVE_ID_HEX]; /* to send a save, in which it has voted last */
     bool is_wanted;            /* the save that is being sent has no part here */
     char save_id[SAVE_ID_HEX]; /* of that save */
+    char failing[SAVE_ID_HEX]; /* the attempt in which putting the part fails; "": none ... */
+    uint64_t failing_since_ns; /* ... and since when */
 };
 /* Look whether a save is being sent that this process has a part of, and send that. ${m}: the
- * options and both levels are set; only their roots and stores are used. ${refuses}: if it has
- * none, say so. ${*again}: it has voted, so look again soon. After an error who waits for the part
- * was told, or the next call tries again. */
+ * options, ${parts} and both levels are set; only their roots and stores are used. ${refuses}: if
+ * it has none, say so. If putting it fails for as long as a silent rank is waited for, that is
+ * said, too. ${*again}: it has voted, so look again soon. After an error who waits for the part was
+ * told, or the next call tries again. */
 enum sidestep_status mirror_answer(struct mirror_look *m, struct mirror_answer *answer,
                                    bool refuses, bool *again, struct sidestep_error *err);
 

@@ -275,21 +275,39 @@ static enum sidestep_status join(const struct mirror_look *m, const struct sendi
     return SIDESTEP_OK;
 }
 
-/* Only what cannot be put at all ends the save: after other errors this process tries again. */
-static enum sidestep_status put_or_refuse(struct mirror_look *m, struct commit *commit,
+/* Must the save end, because this process cannot put its part? Other errors may pass, so it tries
+ * again, but not for ever: rank 0 takes each attempt for progress. */
+static bool ends_save(const struct mirror_look *m, struct mirror_answer *answer,
+                      const struct sending *sending, enum sidestep_status status)
+{
+    uint64_t now = clock_now(m->clock);
+
+    if (!copy_can_resume(status) && status != SIDESTEP_ENOSPC && status != SIDESTEP_EEXISTS)
+        return true;
+    if (strcmp(answer->failing, sending->attempt) != 0) {
+        memcpy(answer->failing, sending->attempt, sizeof(answer->failing));
+        answer->failing_since_ns = now;
+    }
+    return now - answer->failing_since_ns >= m->parts->timeout_ns;
+}
+
+static enum sidestep_status put_or_refuse(struct mirror_look *m, struct mirror_answer *answer,
+                                          const struct sending *sending, struct commit *commit,
                                           const char *path, const char *to, bool has_part,
-                                          bool *is_answered, struct sidestep_error *err)
+                                          struct sidestep_error *err)
 {
     struct sidestep_error why = {.rank = -1};
     enum sidestep_status status =
         has_part ? put_part(m, path, to, commit, NULL, &why)
                  : FAIL(&why, SIDESTEP_ENOTFOUND, "'%s' has no part of it", m->near.root);
 
-    *is_answered = status == SIDESTEP_OK || !has_part || !copy_can_resume(status);
+    bool refuses = status != SIDESTEP_OK && (!has_part || ends_save(m, answer, sending, status));
+    if (status == SIDESTEP_OK || refuses)
+        memcpy(answer->attempt, sending->attempt, sizeof(answer->attempt));
     if (status == SIDESTEP_OK)
         return SIDESTEP_OK;
     error_wrap(&why, "send the part '%s'", path);
-    if (*is_answered)
+    if (refuses)
         commit_vote_no(commit, &why);
     return error_copy(err, &why);
 }
@@ -299,7 +317,7 @@ static enum sidestep_status answer_sending(struct mirror_look *m, struct mirror_
                                            struct commit *commit, struct sidestep_error *err)
 {
     char path[COMMIT_PATH_BYTES], to[COMMIT_PATH_BYTES];
-    bool has_part, is_under_way, is_answered = false;
+    bool has_part, is_under_way;
     uint32_t rank = 1;
 
     snprintf(path, sizeof(path), "%s/%s", m->near.root, sending->name);
@@ -312,10 +330,7 @@ static enum sidestep_status answer_sending(struct mirror_look *m, struct mirror_
         answer->is_wanted = is_under_way;
         return SIDESTEP_OK;
     }
-    enum sidestep_status status = put_or_refuse(m, commit, path, to, has_part, &is_answered, err);
-    if (is_answered)
-        memcpy(answer->attempt, sending->attempt, sizeof(answer->attempt));
-    return status;
+    return put_or_refuse(m, answer, sending, commit, path, to, has_part, err);
 }
 
 enum sidestep_status mirror_answer(struct mirror_look *m, struct mirror_answer *answer,

@@ -141,6 +141,7 @@ void series_answer_mirror(struct sidestep_series *series)
 {
     struct mirror_look m = series_begin_look(series);
 
+    m.parts = &series->mirror->parts;
     if (throttle_init(&m.throttle, true, m.options.bytes_per_second, NULL, &series->mirror->err) !=
         SIDESTEP_OK)
         return;

@@ -286,9 +286,12 @@ TEST(a_refusal_uses_no_name_of_a_file)
 
 /* ---- another process answers */
 
+static struct mirror_parts for_parts = {.timeout_ns = UINT64_C(1000000000)};
+
 static struct mirror_look make_look(char node)
 {
-    return (struct mirror_look){.near = {.root = node_path(node, ""), .store = store_posix()},
+    return (struct mirror_look){.parts = &for_parts,
+                                .near = {.root = node_path(node, ""), .store = store_posix()},
                                 .far = {.root = far, .store = store_posix()},
                                 .options.threads = 1,
                                 .clock = clock_system()};
@@ -377,6 +380,43 @@ TEST(whatever_fails_a_part_is_sent_by_a_later_call)
         if (!fired)
             return;
     }
+}
+
+/* But not for ever, because rank 0 takes each attempt for progress. */
+TEST(a_part_that_fails_for_long_is_refused)
+{
+    struct mirror_answer answered = {0};
+    struct commit commit;
+    const char *file = node_path('b', "step-1/__1_0.distcp");
+
+    begin(&commit);
+    write_sending("step-1");
+    shell("mv %1$s %1$s.kept && ln -s %2$s %1$s", file, "__1_0.distcp");
+    assert_int_not_equal(answer(&answered, true), SIDESTEP_OK);
+    usleep(500000);
+    assert_int_not_equal(answer(&answered, true), SIDESTEP_OK);
+    assert_false(has_refused());
+    usleep(600000);
+    assert_int_not_equal(answer(&answered, true), SIDESTEP_OK);
+    assert_true(has_refused());
+    commit_close(&commit);
+}
+
+/* No space may become space. */
+TEST(a_part_that_has_no_space_now_is_sent_by_a_later_call)
+{
+    struct mirror_answer answered = {0};
+    struct commit commit;
+
+    begin(&commit);
+    write_sending("step-1");
+    fault_arm("posix.pwrite|posix.fallocate", 1, true, ENOSPC);
+    assert_int_equal(answer(&answered, true), SIDESTEP_ENOSPC);
+    fault_arm("", 0, false, 0);
+    assert_false(has_refused());
+    OK(answer(&answered, true));
+    assert_true(has_voted());
+    commit_close(&commit);
 }
 
 /* The name comes from outside: it must not lead out of the mirror. */
