@@ -250,10 +250,12 @@ static void auto_turns_to_copy_where_cow_gains_nothing(void **state)
     save_and_overwrite();
     expect_cow(0, "by cow the program lost");
     fill(1);
-    expect_ok(start());
-    expect_ok(finish()); /* nobody writes: protection pays */
-    expect_cow(32 * MIB, "");
-    unsigned in_turn = 1; /* except on a machine so busy that protecting takes long */
+    for (int i = 0; i < 8 && job.info.cow_bytes == 0; i++) { /* 2, or 8 if it was clearly worse */
+        expect_ok(start());
+        expect_ok(finish());
+    }
+    expect_cow(32 * MIB, ""); /* nobody writes: protection pays */
+    unsigned in_turn = 1;     /* except on a machine so busy that protecting takes long */
     for (int i = 0; i < 100 && in_turn < 2; i++) {
         expect_ok(start());
         expect_ok(finish());
