@@ -14,15 +14,7 @@ from typing import Any, Literal, NoReturn, Optional, Union
 from . import _names
 from ._c import abi
 from ._c.abi import Status
-from ._c.checked import (
-    a_count,
-    a_function,
-    a_number,
-    a_path,
-    a_step,
-    absolute,
-    one_of,
-)
+from ._c.checked import a_count, a_function, a_number, a_path, a_step, absolute, one_of
 from ._c.errors import Error
 from ._convert import Final, export
 from ._engine import engine_for

@@ -104,8 +104,8 @@ class Series:
         return os.fsdecode(path.value)
 
     def find(self, step: int) -> int:
-        """Find the checkpoint of ``step`` (-1: the newest that is whole), which `place_of` then leads
-        to, without going on from it.  Returns its step.  Collective."""
+        """Find the checkpoint of ``step`` (-1: the newest that is whole), without going on from it.
+        Returns its step; `place_of` leads to it.  Collective."""
         found = ctypes.c_uint64()
         with self.engine.turn("find a checkpoint"):
             self.engine.call(lib().sidestep_series_find, self._opened(), step, found)
