@@ -228,6 +228,17 @@ static enum sidestep_status send_all(struct mirror_look *m, struct sidestep_erro
     }
 }
 
+static enum sidestep_status list_unsent(struct mirror_look *m, struct sidestep_error *err)
+{
+    for (size_t i = 0; i < m->count; i++) {
+        const struct mirror_item *item = &m->items[i];
+        if (item->is_asked && !item->is_there && !item->is_left_behind &&
+            item->status == SIDESTEP_OK && m->entries[i].save_id != NULL)
+            TRY(name_list_add(&m->unsent, m->entries[i].save_id, err));
+    }
+    return SIDESTEP_OK;
+}
+
 static enum sidestep_status update(struct mirror_look *m, struct sidestep_error *err)
 {
     TRY(mirror_read(m, err));
@@ -241,6 +252,7 @@ static enum sidestep_status update(struct mirror_look *m, struct sidestep_error 
         return status;
     }
     TRY(note_passed(m, err));
+    TRY(list_unsent(m, err));
     TRY(WRAP(mirror_clean(m, err), err, "delete at the mirror"));
     return m->failure.status == SIDESTEP_OK ? SIDESTEP_OK : error_copy(err, &m->failure);
 }
@@ -294,6 +306,7 @@ static void *run(void *argument)
     struct mirror_call *call = argument;
 
     call->status = mirror_run(&call->look, &call->report, &call->err);
+    name_list_release(&call->look.unsent);
     return NULL;
 }
 

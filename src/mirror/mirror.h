@@ -97,6 +97,9 @@ struct mirror_look {
     char failed_id[SAVE_ID_HEX];   /* its save id; "": there is none */
     struct mirror_findings *findings;
     struct sidestep_mirror_report *report;
+    struct name_list
+        unsent; /* after success: save ids of the checkpoints that somebody wants at
+                   the mirror, that are whole, and that are not there; to be released */
 };
 
 /* mirror_look.c: read both levels. ENOTFOUND: there is no series at the near level. EMISMATCH: the

@@ -137,6 +137,7 @@ static void series_free(struct sidestep_series *series)
     sight_groups_release(&series->groups);
     lock_alone(&series->shared.lock);
     name_list_release(&series->shared.whole);
+    name_list_release(&series->shared.unsent);
     series_free_mirror(series);
     lock_condition_destroy(&series->shared.changed);
     lock_destroy(&series->shared.lock);

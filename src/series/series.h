@@ -101,9 +101,10 @@ struct sidestep_series {
         struct sidestep_save *to_mirror GUARDED_BY(&lock); /* the mirror's reference; or NULL */
         bool mirror_begins GUARDED_BY(&lock);
         bool mirror_stops GUARDED_BY(&lock);
-        bool mirror_wakes GUARDED_BY(&lock);     /* look again now */
-        bool mirror_ended GUARDED_BY(&lock);     /* the thread of rank 0 */
-        int64_t mirrored_step GUARDED_BY(&lock); /* all up to here that are to be sent, are; -1 */
+        bool mirror_wakes GUARDED_BY(&lock);       /* look again now */
+        bool mirror_ended GUARDED_BY(&lock);       /* the thread of rank 0 */
+        int64_t mirrored_step GUARDED_BY(&lock);   /* all up to here that are to be sent, are; -1 */
+        struct name_list unsent GUARDED_BY(&lock); /* but for these save ids */
         /* The pruner's references, in order. */
         struct sidestep_save *awaited[TURN_MAX_SAVES + 1] GUARDED_BY(&lock);
         unsigned awaited_count GUARDED_BY(&lock);

@@ -252,6 +252,17 @@ static void emit_outcome(struct sidestep_series *series, enum sidestep_status st
         series_emit_mirror_failed(series, &series->mirror->err);
 }
 
+/* Take ${unsent}. */
+static void set_mirrored(struct sidestep_series *series, int64_t step, struct name_list *unsent)
+{
+    lock_acquire(&series->shared.lock);
+    struct name_list before = series->shared.unsent;
+    series->shared.mirrored_step = step;
+    series->shared.unsent = *unsent;
+    lock_release(&series->shared.lock);
+    *unsent = before;
+}
+
 static enum sidestep_status look(struct sidestep_series *series, bool is_last)
 {
     struct mirror_look m = series_begin_look(series);
@@ -267,10 +278,9 @@ static enum sidestep_status look(struct sidestep_series *series, bool is_last)
     if (!series_has_parts(series))
         step = report.step;
     emit_outcome(series, status, &report);
-    lock_acquire(&series->shared.lock);
     if (status == SIDESTEP_OK)
-        series->shared.mirrored_step = step;
-    lock_release(&series->shared.lock);
+        set_mirrored(series, step, &m.unsent);
+    name_list_release(&m.unsent);
     if (report.sent_count != 0) /* what was locked while it was read, or had to wait */
         series_prune_once(series);
     sidestep_mirror_report_release(&report);
@@ -385,7 +395,9 @@ const char *series_mirror_needs(void *context, const struct sidestep_listed *ent
         (uint64_t)entry->step % series->mirror->keep.keep_every != 0)
         return NULL;
     lock_acquire(&series->shared.lock);
-    bool is_sent = entry->step <= series->shared.mirrored_step;
+    bool is_sent =
+        entry->step <= series->shared.mirrored_step &&
+        (entry->save_id == NULL || !name_list_contains(&series->shared.unsent, entry->save_id));
     lock_release(&series->shared.lock);
     return is_sent ? NULL : "the mirror does not have it yet";
 }

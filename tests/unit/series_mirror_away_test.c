@@ -170,6 +170,36 @@ TEST(step_0_waits_for_the_mirror)
     await(far, 0);
 }
 
+/* What somebody put at the mirror keeps a step away from it, and so the step stays. */
+TEST(what_the_mirror_cannot_take_stays)
+{
+    near_keep.keep_last = 1;
+    options.retention = &near_keep;
+    far_keep.keep_every = 5;
+    to_mirror.retention = &far_keep;
+    ASSERT_OK(try_open(near));
+    save_step(series, 1);
+    await(far, 1);
+    run("mkdir '%s/step-5' && touch '%s/step-5/notes'", far, far);
+    for (uint64_t step = 2; step <= 12; step++)
+        save_step(series, step);
+    ASSERT_OK(sidestep_series_close(&series, &err));
+    ASSERT_OK(try_open(near));
+    expect_resume(12);
+    save_step(series, 13);
+    await(far, 13);
+    save_step(series, 14);
+    ASSERT_OK(sidestep_series_close(&series, &err));
+    assert_true(is_at(near, 5) && is_at(far, 10));
+    assert_false(is_at(near, 4) || is_at(near, 10));
+    run("rm -r '%s/step-5' %s", far, "");
+    ASSERT_OK(try_open(near));
+    expect_resume(14);
+    save_step(series, 15);
+    ASSERT_OK(sidestep_series_close(&series, &err));
+    run("test -e '%s/step-5/.metadata' %s", far, "");
+}
+
 /* What an unmounted file system leaves is an empty directory. */
 TEST(an_empty_directory_is_not_the_mirror)
 {
