@@ -348,6 +348,12 @@ struct mirror_look series_begin_look(struct sidestep_series *series);
 enum sidestep_status series_not_absent(enum sidestep_status status, struct sidestep_error *err);
 bool series_await_mirror_work(struct sidestep_series *series, uint64_t retry_ns);
 void series_emit_mirror_failed(struct sidestep_series *series, const struct sidestep_error *why);
+/* Neither level has a checkpoint that could be taken: fail with ${why} of the near level, whose
+ * status is ${near}. But a program takes ENOTFOUND for a new run, and it is not that if the mirror
+ * has damaged ones, which ${rejected} names: then ECORRUPT. */
+enum sidestep_status series_report_none(enum sidestep_status near, bool has_damaged,
+                                        const char *rejected, const struct sidestep_error *why,
+                                        struct sidestep_error *err);
 /* Copy the newest checkpoint of the mirror from ${newer_than} + 1 to ${at_most} to the root, if
  * that does not have it. ${*step}: its step; -1: there is none. ${rejected}: as in series_choose().
  */

@@ -364,18 +364,6 @@ static void add_text(char rejected[SERIES_REJECTED_BYTES], const char *others)
                  others);
 }
 
-/* Neither level has one. A program takes "nothing there" for a new run, and it is not that if the
- * mirror has damaged ones. */
-static enum sidestep_status report_none(const struct source_of_all *chosen,
-                                        enum sidestep_status near, const char *rejected,
-                                        const struct sidestep_error *why,
-                                        struct sidestep_error *err)
-{
-    if (near == SIDESTEP_ENOTFOUND && (chosen->damaged_far.count != 0 || chosen->far.has_damaged))
-        return FAIL(err, SIDESTEP_ECORRUPT, "no checkpoint of the mirror is valid: %s", rejected);
-    return error_copy(err, why);
-}
-
 static enum sidestep_status choose_all(struct sidestep_series *series, int64_t asked,
                                        struct source_of_all *chosen,
                                        char rejected[SERIES_REJECTED_BYTES],
@@ -401,7 +389,9 @@ static enum sidestep_status choose_all(struct sidestep_series *series, int64_t a
     add_text(rejected, chosen->far.whole.rejected);
     return status == SIDESTEP_OK || chosen->far.whole.step >= 0
                ? SIDESTEP_OK
-               : report_none(chosen, status, rejected, &why, err);
+               : series_report_none(status,
+                                    chosen->damaged_far.count != 0 || chosen->far.has_damaged,
+                                    rejected, &why, err);
 }
 
 /* After a failed load: note the save if it is damaged. ${*again}: try the next one. */

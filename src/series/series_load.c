@@ -42,16 +42,6 @@ static bool is_answer(enum sidestep_status status)
            status == SIDESTEP_EMISMATCH;
 }
 
-/* The mirror has nothing that could be taken. ${status} is the answer of the root. A program takes
- * "nothing there" for a new run, and it is not that if the mirror has damaged ones. */
-static enum sidestep_status judge_none(enum sidestep_status status, const char *rejected,
-                                       const struct sidestep_error *why, struct sidestep_error *err)
-{
-    if (status == SIDESTEP_ENOTFOUND && rejected[0] != '\0')
-        return FAIL(err, SIDESTEP_ECORRUPT, "no checkpoint of the mirror is valid: %s", rejected);
-    return error_copy(err, why);
-}
-
 /* Rank 0: choose among the checkpoints of the root and of the mirror. If that of the mirror is
  * newer, it is copied to the root. */
 static enum sidestep_status choose(struct sidestep_series *series, enum sidestep_verify_mode mode,
@@ -68,7 +58,9 @@ static enum sidestep_status choose(struct sidestep_series *series, enum sidestep
                          choice->rejected, &fetched, err));
     if (fetched >= 0)
         return series_choose(series, mode, &choice->step, again, err);
-    return status == SIDESTEP_OK ? status : judge_none(status, choice->rejected, &why, err);
+    return status == SIDESTEP_OK ? status
+                                 : series_report_none(status, choice->rejected[0] != '\0',
+                                                      choice->rejected, &why, err);
 }
 
 static enum sidestep_status
@@ -222,7 +214,9 @@ static enum sidestep_status find_step(struct sidestep_series *series, uint64_t s
         TRY(series_fetch(series, (int64_t)step - 1, (int64_t)step, rejected, &fetched, err));
     if (fetched >= 0)
         status = series_find_step(series, step, &why);
-    return status == SIDESTEP_OK ? status : judge_none(status, rejected, &why, err);
+    return status == SIDESTEP_OK
+               ? status
+               : series_report_none(status, rejected[0] != '\0', rejected, &why, err);
 }
 
 static enum sidestep_status load_step_all(struct sidestep_series *series, uint64_t step,

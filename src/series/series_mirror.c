@@ -440,6 +440,15 @@ static void reject(void *context, const char *path, const char *why)
     series_note_rejected(r->series, r->rejected, path, text);
 }
 
+enum sidestep_status series_report_none(enum sidestep_status near, bool has_damaged,
+                                        const char *rejected, const struct sidestep_error *why,
+                                        struct sidestep_error *err)
+{
+    if (near == SIDESTEP_ENOTFOUND && has_damaged)
+        return FAIL(err, SIDESTEP_ECORRUPT, "no checkpoint of the mirror is valid: %s", rejected);
+    return error_copy(err, why);
+}
+
 enum sidestep_status series_fetch(struct sidestep_series *series, int64_t newer_than,
                                   int64_t at_most, char rejected[SERIES_REJECTED_BYTES],
                                   int64_t *step, struct sidestep_error *err)
