@@ -9,8 +9,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "base/fault.h"
-#include "support/node_jobs.h"
+#include "support/node_mirror.h"
 #include "support/prng.h"
 
 #define HISTORIES 8
@@ -31,27 +30,6 @@ struct history {
     unsigned lost;        /* nodes, so far */
     char complaint[1024]; /* what was lost; or "" */
 };
-
-static char far[128];
-static struct sidestep_mirror_options to_mirror;
-
-static int set_up(void **test UNUSED)
-{
-    if (!scratch_make(&scratch, NULL))
-        return -1;
-    snprintf(far, sizeof(far), "%s/f", scratch.path);
-    to_mirror = (struct sidestep_mirror_options)SIDESTEP_MIRROR_OPTIONS_INIT;
-    return 0;
-}
-
-static int tear_down(void **test UNUSED)
-{
-    fault_arm("", 0, false, 0);
-    scratch_remove(&scratch);
-    return 0;
-}
-
-EACH_TEST(set_up, tear_down);
 
 static bool is_before(struct point a, struct point b)
 {

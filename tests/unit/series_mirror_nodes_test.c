@@ -8,40 +8,8 @@
 #include <glob.h>
 #include <sys/stat.h>
 
-#include "base/fault.h"
 #include "support/flip.h"
-#include "support/node_jobs.h"
-
-static char far[128];
-static struct sidestep_mirror_options to_mirror;
-static struct sidestep_retention far_keep;
-static bool volatile is_cancelled;
-
-static int set_up(void **test UNUSED)
-{
-    if (!scratch_make(&scratch, NULL))
-        return -1;
-    snprintf(far, sizeof(far), "%s/f", scratch.path);
-    to_mirror = (struct sidestep_mirror_options)SIDESTEP_MIRROR_OPTIONS_INIT;
-    far_keep = (struct sidestep_retention)SIDESTEP_RETENTION_INIT;
-    is_cancelled = false;
-    return 0;
-}
-
-static int tear_down(void **test UNUSED)
-{
-    fault_arm("", 0, false, 0);
-    scratch_remove(&scratch);
-    return 0;
-}
-
-EACH_TEST(set_up, tear_down);
-
-static struct job make_job(int ranks, const char *nodes, bool resumes)
-{
-    return (struct job){
-        .ranks = ranks, .nodes = nodes, .resumes = resumes, .mirror = far, .to_mirror = &to_mirror};
-}
+#include "support/node_mirror.h"
 
 /* Save steps 1 to ${last}, each of which reaches the mirror. */
 static void mirror_steps(int ranks, const char *nodes, uint64_t last)
@@ -305,20 +273,28 @@ static void damage_step_2(uint64_t step)
     shell("rm %1$s && mv %1$s.away %2$s", far, far);
 }
 
-TEST(a_save_that_a_node_refused_is_not_deleted)
+/* Save steps 1 to ${last}, of which the mirror keeps each second, while ${before} does something to
+ * it. */
+static struct job save_beside(void (*before)(uint64_t step), uint64_t last)
 {
     struct job job = make_job(2, "ab", false);
 
     far_keep.keep_every = 2;
-    far_keep.keep_last = 1;
     to_mirror.retention = &far_keep;
     job.keep_last = 1;
     job.is_slow = job.may_fail_save = true;
-    job.before = damage_step_2;
-    for (int i = 0; i < 7; i++)
-        job.saves[i] = (uint64_t)i + 1;
+    job.before = before;
+    for (uint64_t step = 1; step <= last; step++)
+        job.saves[step - 1] = step;
     run(&job);
     assert_int_equal(job.saved, SIDESTEP_OK);
+    return job;
+}
+
+TEST(a_save_that_a_node_refused_is_not_deleted)
+{
+    far_keep.keep_last = 1;
+    (void)save_beside(damage_step_2, 7);
     assert_false(has('f', "step-2"));
     assert_true(has('a', "step-2") && has('b', "step-2"));
     assert_false(has('a', "step-3") || has('b', "step-3"));
@@ -335,17 +311,8 @@ static void take_name_of_step_2(uint64_t step)
 /* That there is something of its name does not mean that a save is at the mirror. */
 TEST(a_save_whose_name_is_taken_at_the_mirror_is_not_deleted)
 {
-    struct job job = make_job(2, "ab", false);
+    struct job job = save_beside(take_name_of_step_2, 5);
 
-    far_keep.keep_every = 2;
-    to_mirror.retention = &far_keep;
-    job.keep_last = 1;
-    job.is_slow = job.may_fail_save = true;
-    job.before = take_name_of_step_2;
-    for (int i = 0; i < 5; i++)
-        job.saves[i] = (uint64_t)i + 1;
-    run(&job);
-    assert_int_equal(job.saved, SIDESTEP_OK);
     assert_int_equal(job.closed, SIDESTEP_EEXISTS);
     assert_non_null(strstr(job.message, "step-2"));
     assert_true(has('a', "step-2") && has('b', "step-2"));
@@ -403,6 +370,8 @@ TEST(what_was_sent_is_not_sent_again)
 }
 
 /* ---- the program cancels */
+
+static bool volatile is_cancelled;
 
 static void cancel_at_the_end(uint64_t step)
 {

@@ -7,38 +7,8 @@
 #include <errno.h>
 #include <stdatomic.h>
 
-#include "base/fault.h"
 #include "support/flip.h"
-#include "support/node_jobs.h"
-
-static char far[128];
-static struct sidestep_mirror_options to_mirror;
-static struct sidestep_retention far_keep;
-
-static int set_up(void **test UNUSED)
-{
-    if (!scratch_make(&scratch, NULL))
-        return -1;
-    snprintf(far, sizeof(far), "%s/f", scratch.path);
-    to_mirror = (struct sidestep_mirror_options)SIDESTEP_MIRROR_OPTIONS_INIT;
-    far_keep = (struct sidestep_retention)SIDESTEP_RETENTION_INIT;
-    return 0;
-}
-
-static int tear_down(void **test UNUSED)
-{
-    fault_arm("", 0, false, 0);
-    scratch_remove(&scratch);
-    return 0;
-}
-
-EACH_TEST(set_up, tear_down);
-
-static struct job make_job(int ranks, const char *nodes, bool resumes)
-{
-    return (struct job){
-        .ranks = ranks, .nodes = nodes, .resumes = resumes, .mirror = far, .to_mirror = &to_mirror};
-}
+#include "support/node_mirror.h"
 
 /* Resume, if asked to, and save these steps, with the mirror. */
 static struct job run_steps(int ranks, const char *nodes, bool resumes, uint64_t first,
