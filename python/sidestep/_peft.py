@@ -3,8 +3,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import sys
+from collections.abc import Iterator
 from typing import Any
+
+from ._redirect import in_place
 
 ADAPTER_CONFIG = "adapter_config.json"
 
@@ -12,10 +17,11 @@ ADAPTER_CONFIG = "adapter_config.json"
 def is_peft(model: Any) -> bool:
     """Whether it is a ``PeftModel``; its layers are of PEFT, too, but no models.  PEFT is not
     imported."""
-    return any(
-        base.__name__ == "PeftModel" and base.__module__.partition(".")[0] == "peft"
-        for base in type(model).__mro__
-    )
+    return any(map(_is_model, type(model).__mro__))
+
+
+def _is_model(kind: type) -> bool:
+    return kind.__name__ == "PeftModel" and kind.__module__.partition(".")[0] == "peft"
 
 
 def peft_models(module: Any) -> dict[str, Any]:
@@ -57,10 +63,34 @@ def _bare(name: str) -> str:
     return name.replace("_fsdp_wrapped_module.", "").replace("_checkpoint_wrapped_module.", "")
 
 
-def write_adapters(module: Any, directory: str) -> None:
+def write_adapters(module: Any, directory: str, *, writes: bool = True) -> None:
     """Write ``adapter_model.safetensors`` and ``adapter_config.json`` of the model of PEFT that
-    ``module`` is or holds; of further ones that it holds, into a directory with their name."""
+    ``module`` is or holds; of further ones that it holds, into a directory with their name.
+
+    Of a module that FSDP2 has sharded: collective, and a rank that does not write passes False."""
     for i, (name, model) in enumerate(peft_models(module).items()):
         home = os.path.join(directory, name) if i else directory
         os.makedirs(home, exist_ok=True)
-        model.save_pretrained(home)
+        with _gathered(model, writes):
+            model.save_pretrained(home, is_main_process=writes)
+
+
+@contextlib.contextmanager
+def _gathered(model: Any, writes: bool) -> Iterator[None]:
+    """Inside, what PEFT takes out of ``model`` to write it is whole: one shard after the other is
+    gathered."""
+    home = sys.modules[next(base for base in type(model).__mro__ if _is_model(base)).__module__]
+    taken = home.get_peft_model_state_dict
+
+    def take(*args: Any, **how: Any) -> dict[str, Any]:
+        found = ((name, _whole(value)) for name, value in taken(*args, **how).items())
+        return {name: value for name, value in found if writes}
+
+    with in_place("get_peft_model_state_dict", take, home):
+        yield
+
+
+def _whole(value: Any) -> Any:
+    if not hasattr(value, "full_tensor"):
+        return value
+    return value.to(value.device_mesh.device_type).full_tensor().cpu()  # also of offloaded shards

@@ -229,6 +229,8 @@ class Accelerator(accelerate.Accelerator):
                 states[f"model_{i}"] = {"groups": (i,), "values": _values(self, model)}
                 if self.is_main_process:
                     write_adapters(_bare(self, model), os.path.join(saves.place, _home_of(i)))
+        for model in self._models if self.is_fsdp2 and not hooks else []:
+            write_adapters(_bare(self, model), saves.place, writes=self.is_main_process)
         configuration = self.project_configuration
         naming = configuration.automatic_checkpoint_naming
         configuration.automatic_checkpoint_naming = False

@@ -49,7 +49,7 @@ from ._directory import (
 )
 from ._files import FirstRank
 from ._metrics import Costs
-from ._peft import is_peft, peft_models
+from ._peft import is_peft, peft_models, write_adapters
 from ._plain import (
     export_model,
     export_optimizer,
@@ -155,6 +155,7 @@ class SidestepMixin:
             with self._taking.light():
                 super()._save_checkpoint(model, trial)  # type: ignore[misc]
             self._taking.note_best()
+            self._taking.write_adapters()
             if not self._follows:
                 self._start_save()
         except BaseException:
@@ -213,12 +214,12 @@ class SidestepMixin:
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
         me: Any = self
         self._load_began = time.monotonic()
+        _refuse_fsdp(me, resume_from_checkpoint)
         if not _has_model(resume_from_checkpoint):
             files = _files_of(resume_from_checkpoint)
             with self._reads(), _loads(resume_from_checkpoint), files as place:
                 super()._load_from_checkpoint(place, model)  # type: ignore[misc]
             return
-        _refuse_fsdp(me, resume_from_checkpoint)
         with self._reads():
             load({"model": _unwrapped(me, model)}, checkpoint_id=resume_from_checkpoint)
 
@@ -272,7 +273,6 @@ def _left_to_stock(trainer: Any) -> Optional[str]:
         "save_only_model=True": args.save_only_model,
         "save_on_each_node=True": args.save_on_each_node,
         "push_to_hub=True, but for hub_strategy='end'": pushes,
-        "the model is one of PEFT under FSDP": is_fsdp and is_peft(trainer.model),
         "DeepSpeed saves its state itself": trainer.is_deepspeed_enabled,
         "the model is on an XLA device": is_torch_xla_available(),
         "SageMaker's model parallelism is in use": is_sagemaker_mp_enabled(),
@@ -359,6 +359,12 @@ class _Taking:
                 trainer.state.best_model_checkpoint = path
         if trainer.args.should_save:
             trainer.state.save_to_json(os.path.join(self._place, _STATE))
+
+    def write_adapters(self) -> None:
+        """Under FSDP2, where stock has them only among the tensors."""
+        trainer, model = self.trainer, _unwrapped(self.trainer)
+        if trainer.is_fsdp_enabled and trainer.accelerator.is_fsdp2 and is_peft(model):
+            write_adapters(model, self._place, writes=trainer.args.should_save)
 
     def files(self) -> dict[str, FirstRank]:
         """What was written into the checkpoint; all else is copied to where it was meant to be."""
@@ -487,12 +493,17 @@ def _problem(path: str) -> Optional[str]:
 
 
 def _refuse_fsdp(trainer: Any, checkpoint: str) -> None:
-    if trainer.is_fsdp_enabled:
-        raise ValueError(
-            f"'{checkpoint}' was saved without FSDP, and its optimizer cannot be sharded: resume "
-            "without FSDP, or begin a run with FSDP from the model that sidestep.transformers."
-            f"export('{checkpoint}', DIRECTORY) makes of it"
-        )
+    """If it was saved without FSDP, and this run has it."""
+    if not trainer.is_fsdp_enabled or not has_plain(checkpoint):
+        return
+    what = "the adapters in it"
+    if _has_model(checkpoint):
+        made = f"sidestep.transformers.export('{checkpoint}', DIRECTORY)"
+        what = f"the model that {made} makes of it"
+    raise ValueError(
+        f"'{checkpoint}' was saved without FSDP, and its optimizer cannot be sharded: resume "
+        f"without FSDP, or begin a run with FSDP from {what}"
+    )
 
 
 # ---------------------------------------------------------------- for stock Transformers

@@ -74,6 +74,39 @@ def test_the_best_and_a_damaged_adapter(transformers, stock, tmp_path):
     assert_same_end(ended, best, 5)
 
 
+def test_two_ranks_of_fsdp(transformers, tmp_path):
+    """Killed in a save and resumed; the base is not saved; both ways with stock; PEFT's files."""
+    ours, theirs, fsdp = tmp_path / "ours", tmp_path / "theirs", {"ranks": 2}
+    words = PROGRAM, "transformers"
+    whole = transformers.run(*words, theirs, 6, "fsdp=true", "by=stock", **fsdp)
+    ended = transformers.run(*words, ours, 6, "fsdp=true", "kill=4", **fsdp, variables=SLOW)
+    assert ended.status != 0, whole.ok()
+    assert "checkpoint-2" in names(ours) and "checkpoint-4" not in names(ours)
+    ended = transformers.run(*words, ours, 6, "fsdp=true", "resume=true", **fsdp)
+    assert_same_end(ended, whole, 3)
+    found = sidestep.load_metadata(ours / "checkpoint-4")
+    assert set(found.files) >= ADAPTER
+    model = {name for name in found.tensors if name.startswith("model.")}
+    assert model and all("lora_" in name for name in model)
+    transformers.run("peft_files.py", ours / "checkpoint-4", "model.", "peft_train").ok()
+    for directory, how in ((ours, ("by=stock",)), (theirs, ())):
+        resume = f"resume={directory / 'checkpoint-4'}"
+        ended = transformers.run(*words, tmp_path / "other", 6, "fsdp=true", resume, *how, **fsdp)
+        assert_same_end(ended, whole, 5)
+    flip(ours / "checkpoint-6", "__1_0.distcp")
+    ended = transformers.run(*words, ours, 6, "fsdp=true", "resume=true", **fsdp)
+    assert_same_end(ended, whole, 5)
+
+
+def test_one_device_is_not_resumed_by_fsdp(transformers, tmp_path):
+    """The optimizer of one device cannot be sharded, and a message says so."""
+    transformers.run(PROGRAM, "transformers", tmp_path / "one", 2).ok()
+    resume = f"resume={tmp_path / 'one' / 'checkpoint-2'}"
+    words = PROGRAM, "transformers", tmp_path / "two", 4, "fsdp=true", resume
+    ended = transformers.run(*words, ranks=2)
+    assert ended.status == 1 and "begin a run with FSDP from the adapters in it" in ended.output
+
+
 def test_inside_another_module_all_is_saved(transformers, tmp_path):
     """With the frozen base, and a warning: the export has to be whole."""
     whole = transformers.run(PROGRAM, "inside", tmp_path, 4)
@@ -131,7 +164,8 @@ def test_accelerate(transformers, of_accelerate, tmp_path):
 
 
 def test_accelerate_with_fsdp(transformers, tmp_path):
-    """Killed and resumed; the base is not saved; stock's, which has it, is resumed."""
+    """Killed and resumed; the base is not saved, PEFT's files are; stock's, which has the base, is
+    resumed."""
     ours, theirs, how = tmp_path / "ours", tmp_path / "theirs", {"launcher": LAUNCH_FSDP}
     name, more = "accelerate_train.py", ("fsdp=true", "peft=true")
     whole = transformers.run(name, theirs, 6, "by=stock", *more, **how)
@@ -140,10 +174,13 @@ def test_accelerate_with_fsdp(transformers, tmp_path):
     assert ended.status != 0, whole.ok()
     ended = transformers.run(name, ours, 6, "resume=auto", *more, **how)
     assert_same_losses(ended, whole, 3)
-    found = sidestep.load_metadata(ours / "checkpoints" / "checkpoint_1").tensors
-    model = {one for one in found if one.startswith("model.")}
+    saved = ours / "checkpoints" / "checkpoint_1"
+    found = sidestep.load_metadata(saved)
+    assert set(found.files) >= ADAPTER
+    model = {one for one in found.tensors if one.startswith("model.")}
     assert any("lora_A" in one for one in model) and any("modules_to_save" in one for one in model)
     assert not any("base_layer" in one or "original_module" in one for one in model)
+    transformers.run("peft_files.py", saved, "model.").ok()
     words = f"resume={theirs / 'checkpoints' / 'checkpoint_1'}", *more
     ended = transformers.run(name, tmp_path / "other", 6, *words, **how)
     assert_same_losses(ended, whole, 5)

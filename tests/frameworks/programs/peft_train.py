@@ -8,6 +8,7 @@ KIND            transformers, or trl: SFTTrainer; of Transformers' or TRL's own 
 resume=true     or a path
 kill=STEP       SIGKILL to this rank a step after the save of STEP has begun
 best=true       load_best_model_at_end
+fsdp=true       FSDP2, sharded, on processors
 
 It saves every second step, and prints "loss STEP VALUE" for each, and "adapter SUM" at the end.
 """
@@ -20,6 +21,7 @@ import datasets
 import peft
 import torch
 import transformers
+from fsdp_on_processors import fsdp_on_processors
 
 options = dict(word.split("=", 1) for word in sys.argv[4:])
 LORA = peft.LoraConfig(
@@ -117,12 +119,15 @@ def trainer(kind, directory, steps):
 
 
 def main():
+    if options.get("fsdp") == "true":
+        fsdp_on_processors()
     one = trainer(sys.argv[1], sys.argv[2], int(sys.argv[3]))
     resume = options.get("resume")
     one.train(resume_from_checkpoint=True if resume == "true" else resume)
     parameters = [p for name, p in sorted(one.model.named_parameters()) if "lora_" in name]
     total = sum((i + 1) * p.double().abs().sum().item() for i, p in enumerate(parameters))
-    print("adapter", total.hex(), flush=True)
+    if one.is_world_process_zero():
+        print("adapter", total.hex(), flush=True)
 
 
 if __name__ == "__main__":
