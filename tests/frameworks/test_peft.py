@@ -223,3 +223,35 @@ def test_lightning(lightning, of_lightning, tmp_path):
     lightning.run(saved, tmp_path / "file.ckpt", launcher=("-m", "sidestep.lightning")).ok()
     ended = lightning.run(*words, "by=stock", f"resume={tmp_path / 'file.ckpt'}")
     assert_same_losses(ended, whole, 5)
+
+
+@pytest.mark.parametrize("kind", ["parallel", "fsdp"])
+def test_lightning_with_shards(lightning, of_lightning, tmp_path, kind):
+    """Killed and resumed; the base is not saved; stock's is resumed; one device resumes ours."""
+    ours, theirs, how = tmp_path / "ours", tmp_path / "theirs", (6, f"strategy={kind}")
+    whole = lightning.run("peft_lightning.py", theirs, *how, "by=stock", ranks=2)
+    slow = {"SIDESTEP_WRITE_BYTES_PER_SECOND": "5000"}
+    ended = lightning.run("peft_lightning.py", ours, *how, "kill=4", ranks=2, variables=slow)
+    assert ended.status != 0, whole.ok()
+    assert "step=2.ckpt" in names(ours) and "step=4.ckpt" not in names(ours)
+    resume = f"resume={ours / 'step=2.ckpt'}"
+    ended = lightning.run("peft_lightning.py", ours, *how, resume, ranks=2)
+    assert_same_losses(ended, whole, 3)
+    saved = ours / "step=4.ckpt"
+    found = sidestep.load_metadata(saved)
+    if kind == "parallel":
+        assert set(found.files) >= ADAPTER | {f"second/{name}" for name in ADAPTER}
+        file = saved / "second" / "adapter_model.safetensors"
+        mine = sidestep.read(saved, "state_dict.second.base_model.model.0.lora_B.default.weight")
+        assert mine.any() and mine.equal(sidestep.read(file, "base_model.model.0.lora_B.weight"))
+    key = "model." if kind == "fsdp" else "state_dict."
+    model = {name for name in found.tensors if name.startswith(key)}
+    assert f"{key}scale" in model and any("running_mean" in name for name in model)
+    assert any("lora_A" in name for name in model) and any("to_save" in name for name in model)
+    bases = {name for name in model if "base_layer" in name or "original_module" in name}
+    assert bases == {f"{key}layers.0.base_layer.{name}" for name in ("weight", "bias")}
+    resume = f"resume={theirs / 'step=4.ckpt'}"
+    ended = lightning.run("peft_lightning.py", tmp_path / "other", *how, resume, ranks=2)
+    assert_same_losses(ended, whole, 5)
+    ended = lightning.run("peft_lightning.py", tmp_path / "one", 6, f"resume={saved}")
+    assert_same_losses(ended, of_lightning[1], 5)

@@ -25,7 +25,7 @@ from .._c.errors import Error
 from .._checkpoint import Checkpoint
 from .._directory import described
 from .._engine import engine_for
-from .._files import FirstRank
+from .._files import Files, FirstRank
 from .._handle import SaveHandle
 from .._packing import REST, to_bytes
 from .._parents import make_parents
@@ -39,6 +39,7 @@ from .._train_state import set_optimizers, trainable
 from .._waiting import waits
 from ._files import META, read_directory, read_rest
 from ._io import (
+    FILES,
     PathLike,
     is_urgent,
     is_url,
@@ -144,12 +145,14 @@ class SidestepSharded:
         began, path = time.monotonic(), str(self._super().broadcast(os.fspath(filepath)))
         is_first = self._super().global_rank == 0
         old = put_file_aside(path) if is_first else None
-        rest = {k: v for k, v in checkpoint.items() if k not in ("state_dict", "optimizer_states")}
+        apart = ("state_dict", "optimizer_states", FILES)
+        rest = {key: value for key, value in checkpoint.items() if key not in apart}
+        files = {**checkpoint.get(FILES, {}), META: FirstRank(to_bytes(rest))}
         state = {self.model_key: checkpoint["state_dict"]}
         for i, one in enumerate(checkpoint.get("optimizer_states", [])):
             state[f"optimizer_{i}"] = one
         self.rotation.begin(path)
-        handle = self._start(state, to_bytes(rest), path, step_of(checkpoint), began)
+        handle = self._start(state, files, path, step_of(checkpoint), began)
         if is_first and old is not None:
             self.rotation.delete(old)
         if is_urgent(path) or waits():
@@ -157,7 +160,7 @@ class SidestepSharded:
         handle.stall_s = time.monotonic() - began
 
     def _start(
-        self, state: dict[str, Any], rest: bytes, path: str, step: Optional[int], began: float
+        self, state: dict[str, Any], files: Files, path: str, step: Optional[int], began: float
     ) -> SaveHandle:
         engine = engine_for(None)
 
@@ -165,7 +168,6 @@ class SidestepSharded:
             make_parents(path)
             return engine.states.get(flatten(state))
 
-        files = {META: FirstRank(rest)}
         handle = start_save(engine, path, made, files=files, step=step, queue=1, began=began)
         self.rotation.add(handle)
         if engine.rank == 0 and not is_url(path):

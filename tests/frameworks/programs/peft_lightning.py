@@ -4,8 +4,10 @@ PEFT; and layers of PEFT that are in no model of it, of which all is saved.
 
     peft_lightning.py DIRECTORY STEPS [NAME=VALUE ...]
 
-by=stock     Lightning's own CheckpointIO; else a save waits until the one before is committed
-kill=STEP    SIGKILL to this rank a step after the save of that step has begun
+by=stock     Lightning's own CheckpointIO, or strategy
+strategy=KIND  fsdp, or parallel: FSDP2; on two ranks
+kill=STEP    SIGKILL to this rank a step after the save of that step has begun; then the one before
+             is committed
 resume=PATH
 It saves every second step, and prints "loss STEP VALUE" for each.
 """
@@ -24,7 +26,32 @@ from sidestep.lightning import SaveAdapters, SidestepCheckpointIO
 options = dict(word.split("=", 1) for word in sys.argv[3:])
 
 
+def sharded(module):
+    """As the strategy has it."""
+    from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
+
+    if options["strategy"] == "parallel":
+        return fully_shard(module)
+    cpu = torch.device("cpu")
+    return FullyShardedDataParallel(module, device_id=cpu, use_orig_params=True)
+
+
+def strategy():
+    """And what saves."""
+    import lightning.pytorch.strategies as stock
+
+    import sidestep.lightning as ours
+
+    kind = {"fsdp": "FSDPStrategy", "parallel": "ModelParallelStrategy"}[options["strategy"]]
+    mine = options.get("by") != "stock"
+    base = getattr(ours, f"Sidestep{kind}") if mine else getattr(stock, kind)
+    how = {"state_dict_type": "sharded"} if kind == "FSDPStrategy" else {}
+    return type("OnHost", (base,), {})(**how)
+
+
 class Model(LightningModule):
+    is_sharded = False
+
     def __init__(self):
         super().__init__()
         torch.manual_seed(1)
@@ -40,12 +67,19 @@ class Model(LightningModule):
         )
         self.scale = torch.nn.Parameter(torch.ones(1))
 
+    def configure_model(self):
+        if "strategy" in options and not self.is_sharded:
+            self.is_sharded = True
+            for name in ("net", "second", "layers"):
+                setattr(self, name, sharded(getattr(self, name)))
+
     def training_step(self, batch, number):
         torch.manual_seed(self.global_step)  # Lightning saves no random numbers, nor the place
         batch = torch.randn(4, 8)
         made = self.net(batch) + self.second(batch) + self.layers(batch)
         loss = (self.scale * made - batch.sin()).square().mean()
-        print("loss", self.global_step + 1, float(loss.detach()).hex(), flush=True)
+        if self.trainer.is_global_zero:
+            print("loss", self.global_step + 1, float(loss.detach()).hex(), flush=True)
         return loss
 
     def configure_optimizers(self):
@@ -54,6 +88,10 @@ class Model(LightningModule):
 
 class Kills(Callback):
     def on_train_batch_end(self, trainer, *_):
+        if options.get("kill") == str(trainer.global_step + 1):
+            strategy = trainer.strategy
+            saver = strategy if hasattr(strategy, "rotation") else strategy.checkpoint_io
+            saver.rotation.wait()
         if options.get("kill") == str(trainer.global_step - 1):
             os.kill(os.getpid(), signal.SIGKILL)
 
@@ -62,12 +100,14 @@ def main():
     directory, steps = sys.argv[1], int(sys.argv[2])
     stock = options.get("by") == "stock"
     saves = ModelCheckpoint(directory, filename="{step}", every_n_train_steps=2, save_top_k=-1)
+    has_shards = "strategy" in options
     trainer = Trainer(
         accelerator="cpu",
-        devices=1,
+        devices=2 if has_shards else 1,
+        strategy=strategy() if has_shards else "auto",
         max_steps=steps,
         callbacks=[saves, Kills(), SaveAdapters()],
-        plugins=[] if stock else [SidestepCheckpointIO(queue=0)],
+        plugins=[] if stock or has_shards else [SidestepCheckpointIO()],
         logger=False,
         enable_progress_bar=False,
         enable_model_summary=False,
