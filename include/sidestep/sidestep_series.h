@@ -157,8 +157,13 @@ sidestep_series_open(struct sidestep_engine *engine, const char *root,
  *    missing.  A directory that belongs to another run is never used: opening fails.
  *  - Each node deletes parts of steps that retention does not keep, once the next save has shown
  *    that a newer step is whole on all nodes.
- * SIDESTEP_EUNSUPPORTED, for now: with ${mirror}, ${max_restarts}, ${keep_best},
- * SIDESTEP_SERIES_INCREMENTAL or SIDESTEP_SERIES_ANY_RUN, if not all ranks see one directory.
+ *  - With a mirror, that gets whole checkpoints.  All ranks pass the same one.  Each node sends its
+ *    part; ${bytes_per_second} limits each node by itself.  If the mirror's newest checkpoint is
+ *    later in the run than the newest whole step of the nodes, or no step is whole there, all ranks
+ *    load from the mirror.  If a node cannot send its part, the event "mirror_failed" and closing
+ *    say so.
+ * SIDESTEP_EUNSUPPORTED, for now: with ${max_restarts}, ${keep_best}, SIDESTEP_SERIES_INCREMENTAL
+ * or SIDESTEP_SERIES_ANY_RUN, if not all ranks see one directory.
  */
 
 /**
@@ -319,6 +324,7 @@ struct sidestep_series_status {
     uint64_t agreements;  /* of sidestep_series_should_save() */
     double lost;          /* with ${mtbf_ms}: the fraction of time that will probably be lost */
     uint64_t queued;      /* saves that started while another was under way (${queue}) */
+    uint64_t directories; /* of the root: 1: all ranks see one; else saves are made of parts */
 };
 #define SIDESTEP_SERIES_STATUS_INIT SIDESTEP_INIT(struct sidestep_series_status)
 /** sidestep_series_status(series, status): as this rank knows it; only rank 0 knows times.

@@ -76,7 +76,8 @@ class Checkpointer:
     mirror       a second place for the checkpoints, a `Mirror`: for a ``root`` on fast disks that
                  may be lost
     near         "per_node": ``root`` may be a directory that each node has for itself: then a
-                 checkpoint is made of parts, which `resume` puts together (docs/LEVELS.md)
+                 checkpoint is made of parts, which `resume` puts together (docs/LEVELS.md).
+                 "shared": all ranks must see it.  None: "per_node" if there is a ``mirror``
 
     All other options come in groups, each of a class:
     schedule     `SchedulePolicy`: intervals by the rate of failures; saves that are due during a
@@ -102,7 +103,7 @@ class Checkpointer:
         final: Optional[Final] = None,
         name: str = "step-",
         mirror: Optional[Mirror] = None,
-        near: Optional[Literal["per_node"]] = None,
+        near: Optional[Literal["shared", "per_node"]] = None,
         schedule: Optional[SchedulePolicy] = None,
         retention: Optional[RetentionPolicy] = None,
         preemption: Optional[PreemptionPolicy] = None,
@@ -157,7 +158,7 @@ class Checkpointer:
             check_s=min(5.0, self._grace_s / 4) if self._signals.numbers else 0.0,
             keep_last_n=keep_last_n,
             name=name,
-            near=near,
+            near="per_node" if near is None and mirror is not None else near,
             **{option: more[option] for option in OF_SERIES},
         )
         self._mirror = attach(mirror, series)
@@ -175,9 +176,13 @@ class Checkpointer:
         if self._engine.rank == 0:
             tell_about_job(self.environment, self._engine.size)
         try:
-            return Series(self._engine, self.root, options)
+            series = Series(self._engine, self.root, options)
         except Error as refusal:
             raise refusal from failure
+        if series.is_per_node and self._engine.rank == 0:
+            text = "%s: %d ranks see %d directories; each gets its ranks' part of a checkpoint"
+            log.info(text, self.root, self._engine.size, series.directories)
+        return series
 
     @property
     def failures(self) -> int:
@@ -392,8 +397,8 @@ class Checkpointer:
         cast: Optional[str] = None,
     ) -> Loaded:
         """Fill ``into`` from the checkpoint of ``step`` (-1: the newest that is whole).  The run
-        does not go on from there, and nothing is written (with ``near="per_node"``, only what is
-        put together until the next call).  Other arguments: see `resume`.
+        does not go on from there, and nothing is written (if each node has a directory for
+        itself, only what is put together until the next call).  Other arguments: see `resume`.
 
         Errors: `Error`: ENOTFOUND; EMISMATCH for names that ``strict`` and ``exact`` do not allow;
         those of `sidestep.load`.

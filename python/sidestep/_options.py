@@ -173,7 +173,7 @@ def series_options(
     if mtbf is not None and not isinstance(mtbf, datetime.timedelta):
         raise TypeError("mtbf: a datetime.timedelta")
     options = abi.SeriesOptions(flags=_series_flags(busy, on_full, any_run, incremental))
-    if one_of("near", near, (None, "per_node")) is not None:
+    if one_of("near", near, (None, "shared", "per_node")) == "per_node":
         options.flags |= abi.SERIES_PER_NODE
     options.interval_steps, seconds = _steps_and_seconds(interval)
     options.interval_ms = int(seconds * 1000)

@@ -55,7 +55,6 @@ class Series:
         self.engine = engine
         self.root = root
         self._template = options.name
-        self.is_per_node = bool(options.flags & abi.SERIES_PER_NODE)
         self._pointer = ctypes.c_void_p()
         self._pid = os.getpid()
         self._pruning = threading.Lock()  # held so that it is not closed meanwhile
@@ -73,6 +72,7 @@ class Series:
             if isinstance(problem, Error) and problem.status == abi.Status.ELOCKED:
                 raise _in_use(root, problem) from None
             raise
+        self.directories: int = self._ask().directories
         _all.add(self)
 
     @property
@@ -213,12 +213,21 @@ class Series:
 
     def status(self) -> SeriesStatus:
         """Only rank 0 knows times.  Any thread; all zero when it is closed."""
+        now = self._ask()
+        interval_s = now.interval_ms / 1e3
+        return SeriesStatus(interval_s, now.skipped, now.agreements, now.lost, now.queued)
+
+    def _ask(self) -> abi.SeriesStatus:
         now = abi.SeriesStatus()
         if not self.is_of_parent:
             with self._asking:
                 lib().sidestep_series_status(self._pointer, now)
-        interval_s = now.interval_ms / 1e3
-        return SeriesStatus(interval_s, now.skipped, now.agreements, now.lost, now.queued)
+        return now
+
+    @property
+    def is_per_node(self) -> bool:
+        """Whether each node has a directory for itself, so that checkpoints are made of parts."""
+        return self.directories > 1
 
     def close(self) -> None:
         """Wait for its saves, finish deletions, release the lock."""

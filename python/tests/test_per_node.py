@@ -33,7 +33,7 @@ def mirrored(rank: int, root: str, nodes: str, steps: list[int]) -> Optional[tup
     """Resume, check what was loaded, and save ``steps``.  Returns what was resumed."""
     mirror = sidestep.Mirror(f"{root}/far", every=2, keep_last_n=2)
     node = f"{root}/{nodes[rank]}/run"
-    with sidestep.Checkpointer(node, near="per_node", keep_last_n=2, mirror=mirror) as checkpoints:
+    with sidestep.Checkpointer(node, keep_last_n=2, mirror=mirror) as checkpoints:
         state = states(-1)
         loaded = checkpoints.resume(state)
         if loaded is not None:
@@ -44,8 +44,7 @@ def mirrored(rank: int, root: str, nodes: str, steps: list[int]) -> Optional[tup
     return None if loaded is None else (loaded.step, loaded.path)
 
 
-def test_a_mirror_has_whole_checkpoints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SIDESTEP_TRY_MIRROR_OF_PARTS", "1")
+def test_a_mirror_has_whole_checkpoints(tmp_path: Path) -> None:
     root, far = str(tmp_path), tmp_path / "far"
     assert run_ranks(4, mirrored, root, "aabb", [1, 2, 3]) == [None] * 4
     state = states(-1)

@@ -63,6 +63,21 @@ enum sidestep_status comm_broadcast_all(struct comm *comm, void *buffer, size_t 
                           "broadcast", err);
 }
 
+enum sidestep_status comm_broadcast_buffer_all(struct comm *comm, struct buffer *buffer,
+                                               struct sidestep_error *err)
+{
+    uint64_t length = buffer->length;
+
+    assert(comm->rank == 0 || length == 0);
+    TRY(comm_broadcast_all(comm, &length, sizeof(length), 0, err));
+    if (length == 0)
+        return SIDESTEP_OK;
+    if (comm->rank != 0)
+        (void)buffer_extend(buffer, (size_t)length);
+    TRY(comm_agree_all(comm, buffer_check(buffer, err), err));
+    return comm_broadcast_all(comm, buffer->bytes, buffer->length, 0, err);
+}
+
 static enum sidestep_status host_gather_all(struct comm *comm, const void *send, size_t send_bytes,
                                             void *recv, const size_t *recv_bytes,
                                             struct sidestep_error *err)

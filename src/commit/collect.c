@@ -88,17 +88,12 @@ static enum sidestep_status report_silent(struct commit *commit, const struct ta
 static enum sidestep_status check_guard(const struct commit *commit, uint64_t *asked_ns,
                                         struct sidestep_error *err)
 {
-    struct sidestep_error why = {.rank = -1};
     uint64_t now = clock_now(commit->clock);
 
     if (commit->request.guard == NULL || now - *asked_ns < GUARD_INTERVAL_NS)
         return SIDESTEP_OK;
     *asked_ns = now;
-    if (commit->request.guard->holds(commit->request.guard->context, commit, &why) !=
-        SIDESTEP_EABORTED)
-        return SIDESTEP_OK; /* asked again later, and before the commit */
-    error_copy(err, &why);
-    return SIDESTEP_EABORTED;
+    return commit_check_wanted(commit, err);
 }
 
 /* The progress of the other ranks, as rank 0 saw it last. */

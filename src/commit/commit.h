@@ -274,6 +274,8 @@ enum sidestep_status commit_shard_seal(struct commit *commit, uint32_t shard,
  * it commits. */
 enum sidestep_status commit_check_cancelled(const struct commit *commit,
                                             struct sidestep_error *err);
+/* EABORTED, too, once the guard of the save says that nobody waits for it any more. */
+enum sidestep_status commit_check_wanted(const struct commit *commit, struct sidestep_error *err);
 /* Vote, after all shards are sealed: make their names durable, and create the vote file. On ranks
  * other than 0, an error means that no vote was tried (I5). */
 enum sidestep_status commit_vote_yes(struct commit *commit, struct sidestep_error *err);

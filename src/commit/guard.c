@@ -11,6 +11,17 @@ enum sidestep_status commit_check_cancelled(const struct commit *commit, struct 
     return FAIL(err, SIDESTEP_EABORTED, "the program gave it up");
 }
 
+enum sidestep_status commit_check_wanted(const struct commit *commit, struct sidestep_error *err)
+{
+    const struct commit_guard *guard = commit->request.guard;
+    struct sidestep_error why = {.rank = -1};
+
+    TRY(commit_check_cancelled(commit, err));
+    if (guard == NULL || guard->holds(guard->context, commit, &why) != SIDESTEP_EABORTED)
+        return SIDESTEP_OK; /* asked again later, and before the commit */
+    return error_copy(err, &why);
+}
+
 enum sidestep_status commit_check_guard(struct commit *commit, struct sidestep_error *err)
 {
     const struct commit_guard *guard = commit->request.guard;

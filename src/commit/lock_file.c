@@ -73,7 +73,7 @@ static enum sidestep_status wait_for_lock(struct commit *commit, struct store_di
         if (status != SIDESTEP_ELOCKED ||
             clock_now(commit->clock) - began > commit->request.timeout_ns)
             return error_copy(err, &why);
-        TRY(commit_check_cancelled(commit, err));
+        TRY(commit_check_wanted(commit, err));
         backoff_sleep(&backoff, commit->clock);
     }
 }

@@ -84,6 +84,7 @@ struct object_client *object_commit_client(const struct commit *commit);
 
 /* Is the marker of rank 0 there? Also true if storage does not answer. */
 bool object_has_marker(const struct commit *commit);
+bool object_is_there(const struct commit *commit, const char *key);
 /* The text of a failed rank, or of rank 0's outcome; "" if there is none. */
 enum sidestep_status object_read_reason(const struct commit *commit, const char *key,
                                         struct sidestep_error *why);
@@ -154,6 +155,8 @@ void object_keeper_stop(struct object_keeper **keeper);
 void object_sweep_save(struct store_dir *dir, const char *save_id);
 /* The same, but the marker stays: another object of the save may still arrive (O9). */
 void object_sweep_but_marker(struct store_dir *dir, const char *save_id);
+/* Only the votes and the marker: all that .metadata would name stays. */
+void object_sweep_votes(struct store_dir *dir, const char *save_id);
 /* .metadata is that of ${save_id} now: delete the votes and the marker of this save, and what
  * ${old}, the .metadata which it has replaced, names. Best effort. */
 void object_sweep_committed(struct store_dir *dir, const struct referenced_files *old,

@@ -87,7 +87,7 @@ struct object_client *object_commit_client(const struct commit *commit)
     return object_store_client(commit->store);
 }
 
-static bool is_there(const struct commit *commit, const char *key)
+bool object_is_there(const struct commit *commit, const char *key)
 {
     struct object_client *client = object_commit_client(commit);
     struct object_info info;
@@ -100,7 +100,7 @@ bool object_has_marker(const struct commit *commit)
     char key[OBJECT_KEY_BYTES];
 
     object_save_key(commit, "pending", key);
-    return is_there(commit, key);
+    return object_is_there(commit, key);
 }
 
 enum sidestep_status object_read_reason(const struct commit *commit, const char *key,

@@ -305,6 +305,14 @@ void object_sweep_save(struct store_dir *dir, const char *save_id)
     sweep_save(dir, save_id, KEEP_OUTCOME);
 }
 
+void object_sweep_votes(struct store_dir *dir, const char *save_id)
+{
+    OWNED_BY(release_search) struct search search = {0};
+
+    if (find_all(dir, &search))
+        delete_votes(dir, &search, save_id, KEEP_OUTCOME);
+}
+
 void object_sweep_but_marker(struct store_dir *dir, const char *save_id)
 {
     sweep_save(dir, save_id, KEEP_OUTCOME | KEEP_MARKER);

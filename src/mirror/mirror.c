@@ -149,15 +149,15 @@ static bool is_of_one(const struct mirror_look *m, size_t i, enum sidestep_statu
            mirror_is_damaged(&m->near, &m->entries[i], status);
 }
 
-/* Others are sent, and then the look fails. What another process refused is not tried again soon;
- * what has the name may be gone soon. */
+/* Others are sent, and then the look fails. What another process refused is not tried again soon. A
+ * reader that holds what is replaced, and what else has the name, may be gone soon. */
 static void record_failure(struct mirror_look *m, size_t i, enum sidestep_status status,
                            const struct sidestep_error *why)
 {
     if (!is_of_others(m, i, status) || m->failure.status != SIDESTEP_OK)
         return;
     m->failure = *why;
-    if (status != SIDESTEP_EEXISTS)
+    if (status == SIDESTEP_EPEER)
         snprintf(m->failed_id, sizeof(m->failed_id), "%s", m->entries[i].save_id);
 }
 
@@ -172,10 +172,17 @@ static bool is_there_now(const struct mirror_look *m, size_t i, const char *to)
            identity == commit_identity(m->entries[i].save_id);
 }
 
+static enum sidestep_status settle(struct mirror_look *m, size_t i, struct sidestep_error *err)
+{
+    return m->items[i].is_asked ? name_list_add(&m->settled, m->entries[i].save_id, err)
+                                : SIDESTEP_OK;
+}
+
 static enum sidestep_status record_there(struct mirror_look *m, size_t i, const char *to,
                                          struct sidestep_error *err)
 {
     m->items[i].is_there = true;
+    TRY(settle(m, i, err));
     if (!m->items[i].is_left_behind && m->items[i].step > m->newest_there)
         m->newest_there = m->items[i].step;
     return WRAP(mirror_annotate(m, &m->entries[i], err), err, "annotate '%s'", to);
@@ -214,6 +221,8 @@ static enum sidestep_status send_one(struct mirror_look *m, size_t i, struct sid
     record_failure(m, i, status, &why);
     if (status != SIDESTEP_EEXISTS && status != SIDESTEP_ENOTFOUND) /* deleted meanwhile */
         m->items[i].status = status;
+    if (m->items[i].status != SIDESTEP_OK && m->entries[i].state != SIDESTEP_PART)
+        TRY(settle(m, i, err)); /* it is damaged */
     m->items[i].objection = arena_strndup(&m->findings->arena, why.message, strlen(why.message));
     return m->items[i].objection != NULL ? SIDESTEP_OK : FAIL_NOMEM(err, strlen(why.message));
 }
@@ -228,20 +237,27 @@ static enum sidestep_status send_all(struct mirror_look *m, struct sidestep_erro
     }
 }
 
-static enum sidestep_status list_unsent(struct mirror_look *m, struct sidestep_error *err)
+/* What the mirror has of the steps that it keeps by their number, also where this near level has
+ * nothing of them: another node may have a part. */
+static enum sidestep_status list_settled(struct mirror_look *m, struct sidestep_error *err)
 {
-    for (size_t i = 0; i < m->count; i++) {
-        const struct mirror_item *item = &m->items[i];
-        if (item->is_asked && !item->is_there && !item->is_left_behind &&
-            item->status == SIDESTEP_OK && m->entries[i].save_id != NULL)
-            TRY(name_list_add(&m->unsent, m->entries[i].save_id, err));
+    uint64_t every = m->retention.keep_every;
+
+    for (size_t i = 0; every != 0 && i < m->far.list.count; i++) {
+        const struct sidestep_listed *far = sidestep_list_entry(&m->far.list, i);
+        if (far->state == SIDESTEP_COMMITTED && far->save_id != NULL && far->run_id != NULL &&
+            strcmp(far->run_id, m->run_id) == 0 && far->step >= 0 &&
+            (uint64_t)far->step % every == 0)
+            TRY(name_list_add(&m->settled, far->save_id, err));
     }
+    m->is_read = true;
     return SIDESTEP_OK;
 }
 
 static enum sidestep_status update(struct mirror_look *m, struct sidestep_error *err)
 {
     TRY(mirror_read(m, err));
+    TRY(list_settled(m, err));
     for (size_t i = 0; i < m->count; i++)
         if (m->items[i].is_there)
             TRY(WRAP(mirror_annotate(m, &m->entries[i], err), err, "annotate '%s' at the mirror",
@@ -252,7 +268,6 @@ static enum sidestep_status update(struct mirror_look *m, struct sidestep_error 
         return status;
     }
     TRY(note_passed(m, err));
-    TRY(list_unsent(m, err));
     TRY(WRAP(mirror_clean(m, err), err, "delete at the mirror"));
     return m->failure.status == SIDESTEP_OK ? SIDESTEP_OK : error_copy(err, &m->failure);
 }
@@ -306,7 +321,7 @@ static void *run(void *argument)
     struct mirror_call *call = argument;
 
     call->status = mirror_run(&call->look, &call->report, &call->err);
-    name_list_release(&call->look.unsent);
+    name_list_release(&call->look.settled);
     return NULL;
 }
 

@@ -54,6 +54,7 @@ struct mirror_parts {
                                         does, options.cancel is set, too */
     void *context;
     uint64_t timeout_ns; /* without any progress of theirs */
+    uint32_t rank;       /* in whose name this process refuses what it has no part of; not 0 */
 };
 
 /* One of the two places. */
@@ -95,11 +96,15 @@ struct mirror_look {
     struct sidestep_error failure; /* of the first checkpoint that could not be sent because of
                                       another process */
     char failed_id[SAVE_ID_HEX];   /* its save id; "": there is none */
+    bool has_unnamed; /* a new checkpoint at the mirror lacks only its name: it is not swept */
     struct mirror_findings *findings;
     struct sidestep_mirror_report *report;
-    struct name_list
-        unsent; /* after success: save ids of the checkpoints that somebody wants at
-                   the mirror, that are whole, and that are not there; to be released */
+
+    /* Of mirror_run(). */
+    bool is_read;             /* both levels were read, so this is known: */
+    struct name_list settled; /* save ids that the near level need not keep for the mirror, which
+                                 keeps their steps by number: it has them, or they are damaged. To
+                                 be released */
 };
 
 /* mirror_look.c: read both levels. ENOTFOUND: there is no series at the near level. EMISMATCH: the
@@ -211,12 +216,12 @@ struct mirror_answer {
     uint64_t failing_since_ns; /* ... and since when */
 };
 /* Look whether a save is being sent that this process has a part of, and send that. ${m}: the
- * options, ${parts} and both levels are set; only their roots and stores are used. ${refuses}: if
- * it has none, say so. If putting it fails for as long as a silent rank is waited for, that is
- * said, too. ${*again}: it has voted, so look again soon. After an error who waits for the part was
- * told, or the next call tries again. */
+ * options, ${parts} and both levels are set; only their roots and stores are used. ${refused}: if
+ * this save is being sent, and it has no part of it, say so. If putting it fails for as long as a
+ * silent rank is waited for, that is said, too. ${*again}: it has voted, so look again soon. After
+ * an error who waits for the part was told, or the next call tries again. */
 enum sidestep_status mirror_answer(struct mirror_look *m, struct mirror_answer *answer,
-                                   bool refuses, bool *again, struct sidestep_error *err);
+                                   const char *refused, bool *again, struct sidestep_error *err);
 
 /* mirror_clean.c: apply the retention at the mirror, and remove what interrupted copies left. It
  * changes nothing if a run has the mirror open as its own root. */

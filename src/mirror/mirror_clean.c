@@ -49,7 +49,8 @@ enum sidestep_status mirror_clean(struct mirror_look *m, struct sidestep_error *
     struct sidestep_error why = {.rank = -1};
     struct lease lease = {0};
 
-    TRY(sweep(m, err));
+    if (!m->has_unnamed)
+        TRY(sweep(m, err));
     if (!m->retention.wanted)
         return SIDESTEP_OK;
     enum sidestep_status status = lease_acquire_to_delete(&lease, m->far.store, m->far.root, &why);

@@ -172,6 +172,10 @@ static enum sidestep_status begin(struct sender *sender, const struct sidestep_l
     commit_remove_outcome(commit); /* of an earlier attempt */
     TRY(commit_begin(commit, id, err));
     sender->has_begun = true;
+    if (commit->previous != 0 && sender->replaced != NULL &&
+        commit->previous != commit_identity(sender->replaced->save_id))
+        return FAIL(err, SIDESTEP_EEXISTS, "'%s' holds another checkpoint than was listed there",
+                    to);
     return write_sending(m, entry, err);
 }
 
@@ -209,9 +213,11 @@ enum sidestep_status mirror_send_parts(struct mirror_look *m, const struct sides
         status = put_part(m, entry->path, to, &commit, copied, &why);
     if (status == SIDESTEP_OK)
         status = publish(entry, &commit, &outcome, &why);
-    /* What could go on stays: the next look finds the files and the votes that are there. */
-    if (status != SIDESTEP_OK && sender.has_begun && outcome == COMMIT_ABORTED &&
-        !copy_can_resume(status))
+    m->has_unnamed |= status != SIDESTEP_OK && sender.is_decided;
+    /* What could go on stays: the next look finds the files and the votes that are there. So does
+     * what lacks only its name, because what it replaces may be gone. */
+    if (status != SIDESTEP_OK && sender.has_begun && !sender.is_decided &&
+        outcome == COMMIT_ABORTED && !copy_can_resume(status))
         commit_abort(&commit, &why);
     commit_close(&commit);
     if (status == SIDESTEP_EABORTED && m->parts->gives_up(m->parts->context))
@@ -228,6 +234,12 @@ static uint32_t choose_rank(const struct manifest *manifest)
         if (manifest->part.ranks[i] != 0)
             return manifest->part.ranks[i];
     return 1;
+}
+
+/* Without a part, the rank of this process, if the saved world had it. */
+static uint32_t choose_rank_without(const struct mirror_look *m, const struct sending *sending)
+{
+    return m->parts->rank != 0 && m->parts->rank < sending->ranks ? m->parts->rank : 1;
 }
 
 /* Has the near level a part of this save? An error while looking is none of the two. */
@@ -313,12 +325,12 @@ static enum sidestep_status put_or_refuse(struct mirror_look *m, struct mirror_a
 }
 
 static enum sidestep_status answer_sending(struct mirror_look *m, struct mirror_answer *answer,
-                                           const struct sending *sending, bool refuses,
+                                           const struct sending *sending, const char *refused,
                                            struct commit *commit, struct sidestep_error *err)
 {
     char path[COMMIT_PATH_BYTES], to[COMMIT_PATH_BYTES];
     bool has_part, is_under_way;
-    uint32_t rank = 1;
+    uint32_t rank = choose_rank_without(m, sending);
 
     snprintf(path, sizeof(path), "%s/%s", m->near.root, sending->name);
     snprintf(to, sizeof(to), "%s/%s", m->far.root, sending->name);
@@ -326,7 +338,7 @@ static enum sidestep_status answer_sending(struct mirror_look *m, struct mirror_
     answer->is_wanted = false;
     TRY(find_part(m, sending, path, &has_part, &rank, err));
     TRY(join(m, sending, rank, to, commit, &is_under_way, err));
-    if (!is_under_way || (!has_part && !refuses)) {
+    if (!is_under_way || (!has_part && strcmp(refused, sending->save_id) != 0)) {
         answer->is_wanted = is_under_way;
         return SIDESTEP_OK;
     }
@@ -334,7 +346,7 @@ static enum sidestep_status answer_sending(struct mirror_look *m, struct mirror_
 }
 
 enum sidestep_status mirror_answer(struct mirror_look *m, struct mirror_answer *answer,
-                                   bool refuses, bool *again, struct sidestep_error *err)
+                                   const char *refused, bool *again, struct sidestep_error *err)
 {
     struct commit commit = {0};
     struct sending sending;
@@ -343,7 +355,7 @@ enum sidestep_status mirror_answer(struct mirror_look *m, struct mirror_answer *
     if (read_sending(m, &sending, NULL) != SIDESTEP_OK || /* who begins it reports what is wrong */
         strcmp(answer->attempt, sending.attempt) == 0)
         return SIDESTEP_OK;
-    enum sidestep_status status = answer_sending(m, answer, &sending, refuses, &commit, err);
+    enum sidestep_status status = answer_sending(m, answer, &sending, refused, &commit, err);
     commit_close(&commit);
     *again = strcmp(answer->attempt, sending.attempt) == 0;
     return status;

@@ -137,7 +137,7 @@ static void series_free(struct sidestep_series *series)
     sight_groups_release(&series->groups);
     lock_alone(&series->shared.lock);
     name_list_release(&series->shared.whole);
-    name_list_release(&series->shared.unsent);
+    name_list_release(&series->shared.settled);
     series_free_mirror(series);
     lock_condition_destroy(&series->shared.changed);
     lock_destroy(&series->shared.lock);
@@ -242,7 +242,6 @@ enum sidestep_status sidestep_series_open(struct sidestep_engine *engine, const 
     lock_init(&series->prune_lock, LOCK_PRUNE);
     lock_condition_init(&series->shared.changed);
     lock_alone(&series->shared.lock);
-    series->shared.mirrored_step = -1;
     engine_retain(engine);
     series->engine = engine;
     series->next = engine->series;
@@ -399,7 +398,7 @@ static enum sidestep_status start_all(struct sidestep_series *series, uint64_t s
     uint64_t began_ns = clock_now(series->engine->clock);
 
     series_end_view(series);
-    TRY(series_share_mirrored_all(series, err));
+    TRY(series_share_settled_all(series, err));
     enum sidestep_status status =
         options_copy(&options, sizeof(options), theirs, "save options", err);
     if (status != SIDESTEP_OK) /* save_start_all() fails because of these flags, on all ranks */

@@ -101,10 +101,10 @@ struct sidestep_series {
         struct sidestep_save *to_mirror GUARDED_BY(&lock); /* the mirror's reference; or NULL */
         bool mirror_begins GUARDED_BY(&lock);
         bool mirror_stops GUARDED_BY(&lock);
-        bool mirror_wakes GUARDED_BY(&lock);       /* look again now */
-        bool mirror_ended GUARDED_BY(&lock);       /* the thread of rank 0 */
-        int64_t mirrored_step GUARDED_BY(&lock);   /* all up to here that are to be sent, are; -1 */
-        struct name_list unsent GUARDED_BY(&lock); /* but for these save ids */
+        bool mirror_wakes GUARDED_BY(&lock);        /* look again now */
+        bool mirror_ended GUARDED_BY(&lock);        /* the thread of rank 0 */
+        struct name_list settled GUARDED_BY(&lock); /* see struct mirror_look */
+        bool has_news GUARDED_BY(&lock);            /* rank 0: ${settled} has changed */
         /* The pruner's references, in order. */
         struct sidestep_save *awaited[TURN_MAX_SAVES + 1] GUARDED_BY(&lock);
         unsigned awaited_count GUARDED_BY(&lock);
@@ -194,6 +194,8 @@ enum sidestep_status series_load_parts_all(struct sidestep_series *series, int64
 
 /* Does each node have a directory for itself, so that saves are made of parts? */
 bool series_has_parts(const struct sidestep_series *series);
+/* How many directories the root is; 1: all ranks see one. */
+uint32_t series_directories(const struct sidestep_series *series);
 /* Does this rank lead the ranks that see its root: take the lease, annotate, delete? If all see one
  * root, that is rank 0. All that is said of rank 0 in this folder is said of each rank that leads,
  * except decisions, which rank 0 takes for all. */
@@ -317,7 +319,6 @@ struct series_mirror {
     struct mirror_parts parts;
     bool volatile gives_up;   /* it sends nothing more, and waits for nobody */
     struct name_list refused; /* the thread's: saves that another node could not send */
-    int64_t refused_step;     /* the thread's: the lowest of them that a look saw; or INT64_MAX */
 };
 void series_free_mirror(struct sidestep_series *series);
 /* Copy and check the options. */
@@ -339,6 +340,8 @@ void series_let_mirror_begin(struct sidestep_series *series);
 void series_notify_mirror(struct sidestep_series *series, struct sidestep_save *save);
 /* Why the near level must keep it for the mirror; NULL: it need not. */
 const char *series_mirror_needs(void *series, const struct sidestep_listed *entry);
+/* Exchange ${settled} with what is known. */
+void series_set_settled(struct sidestep_series *series, struct name_list *settled);
 /* Send what is left, and end the thread. Returns the outcome of the last look. */
 enum sidestep_status series_stop_mirror(struct sidestep_series *series, struct sidestep_error *err);
 /* For series_mirror_parts.c: a look that is to be made; and wait for a save, for ${retry_ns} (0:
@@ -369,10 +372,8 @@ enum sidestep_status series_mirror_go_back(struct sidestep_series *series, uint6
 
 /* What a look needs to know of parts. */
 void series_set_mirror_parts(struct sidestep_series *series);
-/* The thread of rank 0: make a look ${m}, which sends parts. Returns the step up to which the
- * mirror has what it is to have. */
-enum sidestep_status series_look_with_parts(struct sidestep_series *series, struct mirror_look *m,
-                                            struct sidestep_mirror_report *report, int64_t *step);
+/* The thread of rank 0: after a look, note the save that another node has refused, if any. */
+void series_note_refused(struct sidestep_series *series, const struct mirror_look *m);
 /* Is nothing more sent, because the series ends, or the program has cancelled it? */
 bool series_mirror_gives_up(void *series);
 /* The thread of a rank other than 0. */
@@ -380,9 +381,9 @@ void series_answer_mirror(struct sidestep_series *series);
 /* Stop the mirror of rank 0, and then those that it waits for. Returns the outcome on rank 0. */
 enum sidestep_status series_stop_mirror_all(struct sidestep_series *series,
                                             struct sidestep_error *err);
-/* Before a save: all ranks that lead learn up to which step the mirror has what it is to have. */
-enum sidestep_status series_share_mirrored_all(struct sidestep_series *series,
-                                               struct sidestep_error *err);
+/* Before a save: all ranks that lead learn what they need not keep for the mirror any more. */
+enum sidestep_status series_share_settled_all(struct sidestep_series *series,
+                                              struct sidestep_error *err);
 /* Let the thread look again: more steps are known to be whole. */
 void series_wake_mirror(struct sidestep_series *series);
 /* A checkpoint of the mirror, for all ranks. */

@@ -269,6 +269,22 @@ enum sidestep_status series_estimate_space(struct sidestep_series *series,
 
 /* ---- record a resume ---- */
 
+/* The run goes on from ${entry}, whoever saved it, and although it was left behind: the caller
+ * named it. */
+static enum sidestep_status adopt(struct sidestep_series *series,
+                                  const struct sidestep_listed *entry, struct sidestep_error *err)
+{
+    struct store_dir *dir = series->lease.dir;
+    char text[32];
+
+    TRY(annotations_remove(dir, ANNOTATION_ABANDONED, NULL, entry->name, err));
+    if (!entry->is_abandoned && !entry->is_renamed &&
+        (entry->run_id == NULL || strcmp(entry->run_id, series->run_id) == 0))
+        return SIDESTEP_OK;
+    snprintf(text, sizeof(text), "step %llu\n", (unsigned long long)entry->step);
+    return annotations_set(dir, ANNOTATION_ADOPTED, NULL, entry->name, entry->save_id, text, err);
+}
+
 static enum sidestep_status record_start(struct sidestep_series *series, const struct members *m,
                                          const struct sidestep_listed *entry,
                                          struct sidestep_error *err)
@@ -277,12 +293,7 @@ static enum sidestep_status record_start(struct sidestep_series *series, const s
     char text[32];
 
     snprintf(series->resumed_name, sizeof(series->resumed_name), "%s", entry->name);
-    TRY(annotations_remove(dir, ANNOTATION_ABANDONED, NULL, entry->name, err));
-    if (entry->is_abandoned || entry->is_renamed || /* the caller named it */
-        (entry->run_id != NULL && strcmp(entry->run_id, series->run_id) != 0)) {
-        snprintf(text, sizeof(text), "step %llu\n", (unsigned long long)entry->step);
-        TRY(annotations_set(dir, ANNOTATION_ADOPTED, NULL, entry->name, entry->save_id, text, err));
-    }
+    TRY(adopt(series, entry, err));
     if (series->max_restarts == 0)
         return SIDESTEP_OK;
     snprintf(text, sizeof(text), "%lu\n", restarts_of(m, entry) + 1);
@@ -348,8 +359,7 @@ enum sidestep_status series_record_parts(struct sidestep_series *series, uint64_
         if (!is_ours || entry->save_id == NULL || (uint64_t)entry->step < step)
             continue;
         if (strcmp(entry->save_id, save_id) == 0)
-            TRY(annotations_remove(series->lease.dir, ANNOTATION_ABANDONED, NULL, entry->name,
-                                   err));
+            TRY(adopt(series, entry, err));
         else if (!entry->is_abandoned)
             TRY(record_abandoned(series, entry, err));
     }

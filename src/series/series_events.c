@@ -82,9 +82,10 @@ void series_begin_events(struct sidestep_series *series)
     }
     (void)gethostname(host, sizeof(host) - 1);
     events_emit(&engine->events, "opened",
-                json_pack("{s:o, s:s, s:I, s:i, s:o, s:I}", "path", events_text(series->root),
+                json_pack("{s:o, s:s, s:I, s:i, s:I, s:o, s:I}", "path", events_text(series->root),
                           "run_id", series->run_id, "incarnation", (json_int_t)series->incarnation,
-                          "ranks", (int)engine->comm.size, "host", events_text(host), "pid",
+                          "ranks", (int)engine->comm.size, "directories",
+                          (json_int_t)series_directories(series), "host", events_text(host), "pid",
                           (json_int_t)getpid()));
     series->is_open = true;
     if (!series_has_parts(series)) /* which are whole is known after a resume */

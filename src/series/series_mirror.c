@@ -252,35 +252,40 @@ static void emit_outcome(struct sidestep_series *series, enum sidestep_status st
         series_emit_mirror_failed(series, &series->mirror->err);
 }
 
-/* Take ${unsent}. */
-static void set_mirrored(struct sidestep_series *series, int64_t step, struct name_list *unsent)
+static bool is_equal(const struct name_list *a, const struct name_list *b)
+{
+    for (size_t i = 0; i < a->count && i < b->count; i++)
+        if (strcmp(a->names[i], b->names[i]) != 0)
+            return false;
+    return a->count == b->count;
+}
+
+void series_set_settled(struct sidestep_series *series, struct name_list *settled)
 {
     lock_acquire(&series->shared.lock);
-    struct name_list before = series->shared.unsent;
-    series->shared.mirrored_step = step;
-    series->shared.unsent = *unsent;
+    struct name_list before = series->shared.settled;
+    series->shared.has_news |= !is_equal(&before, settled);
+    series->shared.settled = *settled;
     lock_release(&series->shared.lock);
-    *unsent = before;
+    *settled = before;
 }
 
 static enum sidestep_status look(struct sidestep_series *series, bool is_last)
 {
     struct mirror_look m = series_begin_look(series);
     struct sidestep_mirror_report report = {0};
-    int64_t step;
 
     if (is_last)
         m.options.every = 0;
+    if (series_has_parts(series))
+        m.parts = &series->mirror->parts;
     series->mirror->err = (struct sidestep_error){.rank = -1};
-    enum sidestep_status status = series_has_parts(series)
-                                      ? series_look_with_parts(series, &m, &report, &step)
-                                      : mirror_run(&m, &report, &series->mirror->err);
-    if (!series_has_parts(series))
-        step = report.step;
+    enum sidestep_status status = mirror_run(&m, &report, &series->mirror->err);
+    series_note_refused(series, &m);
     emit_outcome(series, status, &report);
-    if (status == SIDESTEP_OK)
-        set_mirrored(series, step, &m.unsent);
-    name_list_release(&m.unsent);
+    if (m.is_read) /* also if it failed later */
+        series_set_settled(series, &m.settled);
+    name_list_release(&m.settled);
     if (report.sent_count != 0) /* what was locked while it was read, or had to wait */
         series_prune_once(series);
     sidestep_mirror_report_release(&report);
@@ -392,14 +397,13 @@ const char *series_mirror_needs(void *context, const struct sidestep_listed *ent
     struct sidestep_series *series = context;
 
     if (series->mirror == NULL || series->mirror->keep.keep_every == 0 || entry->is_abandoned ||
-        (uint64_t)entry->step % series->mirror->keep.keep_every != 0)
+        entry->save_id == NULL || (uint64_t)entry->step % series->mirror->keep.keep_every != 0 ||
+        (entry->state == SIDESTEP_PART && !series_is_whole(series, entry)))
         return NULL;
     lock_acquire(&series->shared.lock);
-    bool is_sent =
-        entry->step <= series->shared.mirrored_step &&
-        (entry->save_id == NULL || !name_list_contains(&series->shared.unsent, entry->save_id));
+    bool is_settled = name_list_contains(&series->shared.settled, entry->save_id);
     lock_release(&series->shared.lock);
-    return is_sent ? NULL : "the mirror does not have it yet";
+    return is_settled ? NULL : "the mirror does not have it yet";
 }
 
 enum sidestep_status series_stop_mirror(struct sidestep_series *series, struct sidestep_error *err)
@@ -475,9 +479,5 @@ enum sidestep_status series_mirror_go_back(struct sidestep_series *series, uint6
     if (series->mirror == NULL)
         return SIDESTEP_OK;
     struct mirror_look m = series_begin_look(series);
-    TRY(mirror_go_back(&m, (int64_t)step, save_id, err));
-    lock_acquire(&series->shared.lock);
-    series->shared.mirrored_step = -1;
-    lock_release(&series->shared.lock);
-    return SIDESTEP_OK;
+    return mirror_go_back(&m, (int64_t)step, save_id, err);
 }

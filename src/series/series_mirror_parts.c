@@ -28,11 +28,8 @@ static const char *find_objection(void *context, const struct sidestep_listed *p
 
     if (part->ranks < 2)
         return "its manifest is not that of a part";
-    if (name_list_contains(&mirror->refused, part->save_id) && !mirror->is_closing) {
-        if (!part->is_abandoned)
-            mirror->refused_step = min_i64(mirror->refused_step, part->step);
+    if (name_list_contains(&mirror->refused, part->save_id) && !mirror->is_closing)
         return "another node could not send its part; closing tries again";
-    }
     if (part->incarnation == series->incarnation || series_is_whole(series, part))
         return NULL;
     return "it is a part, and whether all other parts are there is not known";
@@ -47,19 +44,12 @@ bool series_mirror_gives_up(void *context)
     return mirror->gives_up;
 }
 
-/* What was refused is not at the mirror, so no node may delete it for that. */
-enum sidestep_status series_look_with_parts(struct sidestep_series *series, struct mirror_look *m,
-                                            struct sidestep_mirror_report *report, int64_t *step)
+void series_note_refused(struct sidestep_series *series, const struct mirror_look *m)
 {
     struct series_mirror *mirror = series->mirror;
 
-    mirror->refused_step = INT64_MAX;
-    m->parts = &mirror->parts;
-    enum sidestep_status status = mirror_run(m, report, &mirror->err);
-    *step = min_i64(report->step, mirror->refused_step - 1);
     if (m->failed_id[0] != '\0' && !name_list_contains(&mirror->refused, m->failed_id))
         (void)name_list_add(&mirror->refused, m->failed_id, NULL); /* else it is tried again */
-    return status;
 }
 
 void series_set_mirror_parts(struct sidestep_series *series)
@@ -69,6 +59,7 @@ void series_set_mirror_parts(struct sidestep_series *series)
             (struct mirror_parts){.objection = find_objection,
                                   .gives_up = series_mirror_gives_up,
                                   .context = series,
+                                  .rank = (uint32_t)series->engine->comm.rank,
                                   .timeout_ns = series->engine->timeout_ms * 1000000u};
 }
 
@@ -102,8 +93,9 @@ struct wanted {
     uint64_t since_ns;
 };
 
-static bool must_refuse(struct sidestep_series *series, const struct mirror_answer *answer,
-                        struct wanted *wanted)
+/* The save that must be refused; "": there is none. */
+static const char *find_refused(struct sidestep_series *series, const struct mirror_answer *answer,
+                                struct wanted *wanted)
 {
     uint64_t now = clock_now(clock_system());
 
@@ -111,9 +103,9 @@ static bool must_refuse(struct sidestep_series *series, const struct mirror_answ
         is_under_way(series, answer->save_id)) {
         *wanted = (struct wanted){.since_ns = now};
         memcpy(wanted->save_id, answer->save_id, sizeof(wanted->save_id));
-        return false;
+        return "";
     }
-    return series->mirror->is_closing || now - wanted->since_ns >= REFUSE_NS;
+    return series->mirror->is_closing || now - wanted->since_ns >= REFUSE_NS ? wanted->save_id : "";
 }
 
 static void answer_until_stopped(struct sidestep_series *series, struct mirror_look *m)
@@ -124,8 +116,9 @@ static void answer_until_stopped(struct sidestep_series *series, struct mirror_l
 
     for (bool stops = false; !stops && !series_mirror_gives_up(series);) {
         struct sidestep_error why = {.rank = -1};
-        bool refuses = must_refuse(series, &answer, &wanted), again = false;
-        if (mirror_answer(m, &answer, refuses, &again, &why) != SIDESTEP_OK &&
+        const char *refused = find_refused(series, &answer, &wanted);
+        bool again = false;
+        if (mirror_answer(m, &answer, refused, &again, &why) != SIDESTEP_OK &&
             !series_mirror_gives_up(series))
             series_emit_mirror_failed(series, &why);
         uint64_t most_ns = series->mirror->is_closing ? LAST_POLL_NS / 10 : LAST_POLL_NS;
@@ -192,19 +185,39 @@ enum sidestep_status series_stop_mirror_all(struct sidestep_series *series,
     return status != SIDESTEP_OK ? status : sent;
 }
 
-enum sidestep_status series_share_mirrored_all(struct sidestep_series *series,
-                                               struct sidestep_error *err)
+/* Rank 0: what the others have not been told yet. Nothing, if there is no memory for it now. */
+static void put_settled(struct sidestep_series *series, struct buffer *ids)
 {
+    lock_acquire(&series->shared.lock);
+    if (series->shared.has_news)
+        for (size_t i = 0; i < series->shared.settled.count; i++)
+            buffer_put(ids, series->shared.settled.names[i], SAVE_ID_HEX);
+    series->shared.has_news = buffer_check(ids, NULL) != SIDESTEP_OK;
+    if (series->shared.has_news)
+        buffer_release(ids);
+    lock_release(&series->shared.lock);
+}
+
+enum sidestep_status series_share_settled_all(struct sidestep_series *series,
+                                              struct sidestep_error *err)
+{
+    struct comm *comm = &series->engine->comm;
+    struct name_list settled = {0};
+    OWNED_BUFFER ids = {0};
+
     if (!series_has_parts(series) || !series->has_mirror)
         return SIDESTEP_OK;
-    lock_acquire(&series->shared.lock);
-    int64_t step = series->shared.mirrored_step;
-    lock_release(&series->shared.lock);
-    TRY(comm_broadcast_all(&series->engine->comm, &step, sizeof(step), 0, err));
-    lock_acquire(&series->shared.lock);
-    if (series->engine->comm.rank != 0)
-        series->shared.mirrored_step = step;
-    lock_release(&series->shared.lock);
+    if (comm->rank == 0)
+        put_settled(series, &ids);
+    TRY(comm_broadcast_buffer_all(comm, &ids, err));
+    if (comm->rank == 0 || ids.length == 0)
+        return SIDESTEP_OK;
+    for (size_t at = 0; at + SAVE_ID_HEX <= ids.length; at += SAVE_ID_HEX) {
+        ids.bytes[at + SAVE_ID_HEX - 1] = '\0'; /* another rank sent it */
+        (void)name_list_add(&settled, (const char *)ids.bytes + at, NULL); /* else it stays */
+    }
+    series_set_settled(series, &settled);
+    name_list_release(&settled);
     return SIDESTEP_OK;
 }
 

@@ -20,18 +20,11 @@ struct known {
     char host[64];
 };
 
-/* A mirror of parts is built, but has faults that docs/internals/levels.md lists. */
-static bool may_have_mirror(void)
-{
-    return getenv("SIDESTEP_TRY_MIRROR_OF_PARTS") != NULL;
-}
-
 /* What is not built yet where saves are made of parts. */
 static enum sidestep_status check_supported(const struct sidestep_series *series,
                                             struct sidestep_error *err)
 {
-    const char *what = series->mirror != NULL && !may_have_mirror()         ? "a mirror"
-                       : series->max_restarts != 0                          ? "max_restarts"
+    const char *what = series->max_restarts != 0                            ? "max_restarts"
                        : series->retention.keep_best != 0                   ? "keep_best"
                        : (series->flags & SIDESTEP_SERIES_INCREMENTAL) != 0 ? "incremental saves"
                        : (series->flags & SIDESTEP_SERIES_ANY_RUN) != 0

@@ -22,6 +22,11 @@ bool series_has_parts(const struct sidestep_series *series)
     return series->groups.mine.count != 0;
 }
 
+uint32_t series_directories(const struct sidestep_series *series)
+{
+    return series_has_parts(series) ? series->groups.mine.groups : 1;
+}
+
 bool series_leads(const struct sidestep_series *series)
 {
     uint32_t rank = (uint32_t)series->engine->comm.rank;

@@ -17,7 +17,8 @@
 
 /* ---- what a directory offers ---- */
 
-#define OFFER_LEFT 1u /* a run that went back has left it behind */
+#define OFFER_LEFT 1u    /* a run that went back has left it behind */
+#define OFFER_ADOPTED 2u /* a run has gone on from it, although it had been left behind */
 
 /* Before the manifests of a directory. */
 struct offer_head {
@@ -27,9 +28,13 @@ struct offer_head {
 };
 
 static enum sidestep_status put_offer(struct sidestep_series *series,
+                                      const struct sidestep_list *list,
                                       const struct sidestep_listed *entry, struct buffer *out,
                                       struct sidestep_error *err)
 {
+    bool is_adopted = annotations_find(list_annotations(list), ANNOTATION_ADOPTED, entry->name,
+                                       entry->save_id) != NULL;
+    uint64_t flags = (entry->is_abandoned ? OFFER_LEFT : 0) | (is_adopted ? OFFER_ADOPTED : 0);
     char name[FILE_NAME_BYTES];
     OWNED_BUFFER text = {0};
     OWNED_DIR *dir = NULL;
@@ -38,7 +43,7 @@ static enum sidestep_status put_offer(struct sidestep_series *series,
     TRY(store_dir_open(series->store, series->lease.root, entry->name, &dir, err));
     TRY(WRAP(small_file_read(dir, name, 0, MANIFEST_MAX_BYTES, &text, err), err, "'%s/%s'",
              entry->path, name));
-    buffer_put_u64le(out, entry->is_abandoned ? OFFER_LEFT : 0);
+    buffer_put_u64le(out, flags);
     buffer_put_u64le(out, text.length);
     buffer_put(out, text.bytes, text.length);
     return SIDESTEP_OK;
@@ -86,7 +91,7 @@ static enum sidestep_status make_offer(struct sidestep_series *series, struct bu
         TRY(check_readable(series, entry, err));
         if (!is_ours(series, entry))
             continue;
-        TRY(put_offer(series, entry, out, err));
+        TRY(put_offer(series, &list, entry, out, err));
         head.count++;
     }
     TRY(buffer_check(out, err));
@@ -103,6 +108,7 @@ struct assembly {
     uint32_t found;           /* of these ranks */
     uint32_t parts;           /* that were offered */
     bool is_left;             /* left behind */
+    bool is_adopted;          /* after that */
     bool is_odd;              /* the manifests contradict each other */
 };
 
@@ -127,7 +133,7 @@ static void chooser_release(struct chooser *c)
 }
 
 static enum sidestep_status add_manifest(struct chooser *c, const struct manifest *manifest,
-                                         bool is_left, struct sidestep_error *err)
+                                         uint64_t flags, struct sidestep_error *err)
 {
     size_t at;
 
@@ -146,7 +152,8 @@ static enum sidestep_status add_manifest(struct chooser *c, const struct manifes
     struct assembly *save = &c->saves[at];
     const struct manifest *first = &save->manifest;
     save->parts++;
-    save->is_left |= is_left;
+    save->is_left |= (flags & OFFER_LEFT) != 0;
+    save->is_adopted |= (flags & OFFER_ADOPTED) != 0;
     save->is_odd |= first->world_size != manifest->world_size || first->step != manifest->step ||
                     first->incarnation != manifest->incarnation ||
                     strcmp(first->run_id, manifest->run_id) != 0;
@@ -174,7 +181,7 @@ static enum sidestep_status add_offer(struct chooser *c, const uint8_t *bytes, s
             return FAIL(err, SIDESTEP_EPEER, "what a rank offers is cut short");
         TRY(manifest_decode(text, text_length, &c->arena, &manifest, err));
         if (strcmp(manifest.run_id, c->series->run_id) == 0 && manifest.step >= 0)
-            TRY(add_manifest(c, &manifest, (flags & OFFER_LEFT) != 0, err));
+            TRY(add_manifest(c, &manifest, flags, err));
     }
     return SIDESTEP_OK;
 }
@@ -188,8 +195,8 @@ static bool has_no_part(const void *context, uint32_t rank)
  * come to a whole step. */
 static bool is_left_behind(const struct chooser *c, const struct assembly *save)
 {
-    if (save->is_left)
-        return true;
+    if (save->is_left || save->is_adopted)
+        return save->is_left;
     for (size_t i = 0; i < c->count; i++)
         if (c->saves[i].manifest.incarnation > save->manifest.incarnation &&
             c->saves[i].manifest.step <= save->manifest.step)
@@ -208,15 +215,17 @@ static bool was_never_whole(const struct chooser *c, const struct assembly *save
     return save->manifest.part.rank_count != 0 && seen >= save->manifest.part.parts;
 }
 
-/* Why the save cannot be taken; "": it can. */
-static void judge(const struct chooser *c, const struct assembly *save, char why[256])
+/* Why the save cannot be taken; "": it can. One that was left behind can, if its step is ${asked}
+ * for. */
+static void judge(const struct chooser *c, const struct assembly *save, int64_t asked,
+                  char why[256])
 {
     uint32_t size = save->manifest.world_size;
 
     why[0] = '\0';
     if (save->is_odd)
         snprintf(why, 256, "its parts contradict each other");
-    else if (is_left_behind(c, save))
+    else if (asked < 0 && is_left_behind(c, save))
         snprintf(why, 256, "was left behind by a resume from an older checkpoint");
     else if (save->found != size)
         snprintf(why, 256, "is not whole: ranks %s of the %u that saved it are in no directory%s",
@@ -293,7 +302,7 @@ static enum sidestep_status choose(const struct chooser *c, struct series_whole 
         char why[256];
         if (whole->step >= 0 && save->manifest.step != whole->step)
             continue;
-        judge(c, save, why);
+        judge(c, save, whole->step, why);
         if (why[0] == '\0') {
             whole->step = save->manifest.step;
             whole->incarnation = save->manifest.incarnation;
@@ -335,14 +344,7 @@ static void list_whole(const struct chooser *c, struct buffer *ids)
 static enum sidestep_status share_whole_all(struct sidestep_series *series, struct buffer *ids,
                                             struct sidestep_error *err)
 {
-    struct comm *comm = &series->engine->comm;
-    uint64_t length = ids->length;
-
-    TRY(comm_broadcast_all(comm, &length, sizeof(length), 0, err));
-    if (comm->rank != 0)
-        (void)buffer_extend(ids, (size_t)length);
-    TRY(comm_agree_all(comm, buffer_check(ids, err), err));
-    TRY(comm_broadcast_all(comm, ids->bytes, ids->length, 0, err));
+    TRY(comm_broadcast_buffer_all(&series->engine->comm, ids, err));
     for (size_t at = 0; at + SAVE_ID_HEX <= ids->length; at += SAVE_ID_HEX) {
         ids->bytes[at + SAVE_ID_HEX - 1] = '\0'; /* another rank sent it */
         series_note_whole(series, (const char *)ids->bytes + at);

@@ -30,7 +30,8 @@ struct job {
     bool shared;        /* without SIDESTEP_SERIES_PER_NODE */
     bool background;    /* saves are not waited for */
     bool may_fail_save; /* a save that fails is no failure of the test */
-    char tears;         /* on this node, something takes the name of each part meanwhile; 0: none */
+    char tears;        /* on this node, something takes the name of a part meanwhile; 0: none ... */
+    uint64_t tears_at; /* ... of the part of this step; 0: of each */
     bool resumes;
     int64_t back_to;    /* resume this step; -1: the newest */
     const char *mirror; /* NULL: there is none */
@@ -38,7 +39,6 @@ struct job {
     struct object_bucket *bucket; /* s3://runs, of the mirror; NULL: there is none */
     int first_client;             /* of the bucket, with rank 0 */
     bool is_slow;                 /* saves are half a second apart */
-    bool is_not_tried;            /* without what is not offered yet */
     uint64_t saves[8];            /* steps; 0 ends */
     bool from_resumed;            /* these are added to the step that is resumed */
     unsigned attempt;             /* that of the job, which its contents tell; 0: all are equal */
@@ -118,7 +118,8 @@ static inline enum sidestep_status save(struct sidestep_engine *engine,
 
     world_make(&world, rank, job->ranks, WORLD_BY_ROWS, 1, false);
     world_fill(&world, seed_of(step, job->attempt));
-    bool tears = job->tears != 0 && job->tears == job->nodes[rank];
+    bool tears = job->tears != 0 && job->tears == job->nodes[rank] &&
+                 (job->tears_at == 0 || job->tears_at == step);
     if (tears)
         sidestep_engine_pause(engine);
     enum sidestep_status status =
@@ -205,8 +206,6 @@ static inline void run(struct job *job)
 {
     if (job->back_to == 0)
         job->back_to = -1;
-    if (!job->is_not_tried)
-        setenv("SIDESTEP_TRY_MIRROR_OF_PARTS", "1", 1);
     int bad = job->dies_at == 0 ? comm_threads_run(job->ranks, run_rank, job)
                                 : comm_threads_run_dying(job->ranks, job->dying_rank, job->dies_at,
                                                          run_rank, job);

@@ -39,7 +39,7 @@ static enum sidestep_status mirror_to(struct object_bucket *bucket)
     look.near = (struct mirror_level){.root = near, .store = store_posix()};
     look.far = (struct mirror_level){.root = "s3://runs/far", .store = store};
     enum sidestep_status status = mirror_run(&look, &report, &err);
-    name_list_release(&look.unsent);
+    name_list_release(&look.settled);
     object_store_free(&store);
     return status;
 }

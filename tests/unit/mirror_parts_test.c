@@ -6,60 +6,8 @@
  */
 #include <errno.h>
 #include <glob.h>
-#include <sys/stat.h>
 
-#include "base/fault.h"
-#include "mirror/mirror.h"
-#include "support/node_jobs.h"
-
-static char far[128], to[160];
-static char save_id[SAVE_ID_HEX];
-static uint8_t id[SAVE_ID_BYTES];
-static struct sidestep_error err;
-
-/* Two nodes have parts of step 1, which nobody has sent. */
-static int set_up(void **test UNUSED)
-{
-    struct sidestep_list list = {0};
-
-    if (!scratch_make(&scratch, NULL))
-        return -1;
-    snprintf(far, sizeof(far), "%s/f", scratch.path);
-    snprintf(to, sizeof(to), "%s/step-1", far);
-    save_steps(2, "ab", false, 1, 1);
-    if (mkdir(far, 0777) != 0 ||
-        sidestep_list_root(node_path('a', ""), &list, &err) != SIDESTEP_OK || list.count != 1)
-        return -1;
-    snprintf(save_id, sizeof(save_id), "%s", sidestep_list_entry(&list, 0)->save_id);
-    sidestep_list_release(&list);
-    return hash_from_hex(save_id, SAVE_ID_BYTES, id) ? 0 : -1;
-}
-
-static int tear_down(void **test UNUSED)
-{
-    fault_arm("", 0, false, 0);
-    scratch_remove(&scratch);
-    return 0;
-}
-
-EACH_TEST(set_up, tear_down);
-
-#define OK(call)                                                                                   \
-    do {                                                                                           \
-        if ((call) != SIDESTEP_OK)                                                                 \
-            fail_msg("%s", err.message);                                                           \
-    } while (0)
-
-static struct commit make_commit(struct store *store, uint32_t rank)
-{
-    return (struct commit){
-        .store = store,
-        .clock = clock_system(),
-        .rank = rank,
-        .world_size = 2,
-        .request = {
-            .timeout_ns = UINT64_C(1000000000), .step = 1, .no_replace = true, .resumes = true}};
-}
+#include "support/part_sends.h"
 
 static void begin(struct commit *commit)
 {
@@ -74,23 +22,6 @@ static void join(struct commit *commit)
     OK(commit_open(commit, to, &err));
     commit_set_save_id(commit, id);
     OK(commit_join(commit, &err));
-}
-
-static enum sidestep_status put(struct commit *commit, char node)
-{
-    struct checkpoint_copy c = {.source = node_path(node, "step-1"),
-                                .destination = to,
-                                .save = commit,
-                                .from = store_posix(),
-                                .to = commit->store,
-                                .clock = clock_system(),
-                                .options.threads = 1};
-    enum sidestep_status status = copy_run(&c, NULL, &err);
-
-    if (status == SIDESTEP_OK)
-        commit->layout_digest = c.reader->files[0].footer.layout_digest;
-    copy_release(&c);
-    return status;
 }
 
 static const char *in_saving(const char *name)
@@ -326,15 +257,20 @@ static bool has_voted(void)
     return inode_of(in_saving(name)) != 0;
 }
 
-static enum sidestep_status answer(struct mirror_answer *answered, bool refuses)
+static enum sidestep_status answer_refusing(struct mirror_answer *answered, const char *refused)
 {
     struct mirror_look m = make_look('b');
     bool again;
 
     OK(throttle_init(&m.throttle, false, 0, NULL, &err));
-    enum sidestep_status status = mirror_answer(&m, answered, refuses, &again, &err);
+    enum sidestep_status status = mirror_answer(&m, answered, refused, &again, &err);
     throttle_destroy(&m.throttle);
     return status;
+}
+
+static enum sidestep_status answer(struct mirror_answer *answered, bool refuses)
+{
+    return answer_refusing(answered, refuses ? save_id : "");
 }
 
 /* "I cannot look" is not "I have none". */
@@ -402,6 +338,43 @@ TEST(a_part_that_fails_for_long_is_refused)
     commit_close(&commit);
 }
 
+/* What must be refused is one save, and another one may be sent meanwhile. */
+TEST(only_the_save_that_was_waited_for_is_refused)
+{
+    struct mirror_answer answered = {0};
+    struct commit commit;
+
+    begin(&commit);
+    write_sending("step-1");
+    shell("rm -r %s%s", node_path('b', "step-1"), "");
+    OK(answer_refusing(&answered, "00112233445566778899aabbccddeeff"));
+    assert_true(answered.is_wanted);
+    assert_false(has_refused());
+    assert_int_not_equal(answer_refusing(&answered, save_id), SIDESTEP_OK);
+    assert_true(has_refused());
+    commit_close(&commit);
+}
+
+/* Who begins a save waits for the lock of its marker, but not if nobody wants it any more. */
+static enum sidestep_status give_up(void *context UNUSED, const struct commit *commit UNUSED,
+                                    struct sidestep_error *why)
+{
+    return FAIL(why, SIDESTEP_EABORTED, "the series was closed");
+}
+
+TEST(waiting_for_a_marker_ends_when_the_series_does)
+{
+    const struct commit_guard guard = {give_up, give_up, NULL};
+    struct commit commit, late = make_commit(store_posix(), 0);
+
+    begin(&commit);
+    late.request.guard = &guard;
+    OK(commit_open(&late, to, &err));
+    assert_int_equal(commit_begin(&late, id, &err), SIDESTEP_EABORTED);
+    commit_close(&late);
+    commit_close(&commit);
+}
+
 /* No space may become space. */
 TEST(a_part_that_has_no_space_now_is_sent_by_a_later_call)
 {
@@ -439,52 +412,4 @@ TEST(a_name_that_leads_elsewhere_is_not_taken)
         snprintf(refusal, sizeof(refusal), "%s/__1.%s.failed", saving, save_id);
         assert_int_equal(inode_of(refusal), 0);
     }
-}
-
-/* ---- a bucket */
-
-static bool is_refusing;
-
-static enum object_fate refuse(void *context UNUSED, int client UNUSED, const char *request UNUSED,
-                               const char *key)
-{
-    return is_refusing && strstr(key, "/pending") != NULL ? OBJECT_FORBIDDEN : OBJECT_DONE;
-}
-
-static enum sidestep_status begin_in(struct object_bucket *bucket, int client, bool puts)
-{
-    struct sidestep_error why = {0};
-    OWNED_STORE *store = NULL;
-
-    OK(object_store_new("runs", object_sim_client(bucket, client), &store, &err));
-    struct commit commit = make_commit(store, 0);
-    enum sidestep_status status = commit_open(&commit, "s3://runs/far/step-1", &why);
-    if (status == SIDESTEP_OK)
-        status = commit_begin(&commit, id, &why);
-    if (puts)
-        OK(put(&commit, 'a'));
-    commit_close(&commit);
-    return status;
-}
-
-/* A save that cannot be gone on with now keeps what it has. */
-TEST(what_is_gone_on_with_stays_if_that_fails)
-{
-    struct object_bucket *bucket = object_sim_new(0, OBJECT_MIN_PART_BYTES);
-    char key[128];
-    size_t length;
-
-    assert_non_null(bucket);
-    object_sim_set_hook(bucket, refuse, NULL);
-    assert_int_equal(begin_in(bucket, 0, true), SIDESTEP_OK);
-    snprintf(key, sizeof(key), "far/step-1/__0_0.%s.distcp", save_id);
-    assert_non_null(object_sim_bytes(bucket, key, &length));
-    is_refusing = true;
-    assert_int_not_equal(begin_in(bucket, 1, false), SIDESTEP_OK);
-    is_refusing = false;
-    assert_non_null(object_sim_bytes(bucket, key, &length));
-    object_sim_advance(bucket, OBJECT_DEAD_SECONDS + 1); /* also after a night */
-    assert_int_equal(begin_in(bucket, 2, false), SIDESTEP_OK);
-    assert_non_null(object_sim_bytes(bucket, key, &length));
-    object_sim_free(&bucket);
 }

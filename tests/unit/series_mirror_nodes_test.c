@@ -107,6 +107,40 @@ TEST(whatever_fails_while_it_is_replaced_the_next_job_goes_on)
         ;
 }
 
+static bool is_lost;
+
+/* A look has failed, and the last one has not begun. */
+static void look_for_either(uint64_t step)
+{
+    glob_t found = {0};
+
+    if (step != 0)
+        return;
+    usleep(700000);
+    int hidden = glob(node_path('f', ".sidestep.*.saving/__1_0.distcp"), 0, NULL, &found);
+    globfree(&found);
+    is_lost = hidden != 0 && !has('f', "step-2/.metadata");
+}
+
+/* Once what it replaces is gone, all of the new one stays, whatever fails then. */
+TEST(what_replaces_it_is_not_thrown_away)
+{
+    bool fired = true;
+
+    mirror_steps(2, "ab", 2);
+    for (unsigned long nth = 1; fired; nth++) {
+        struct job job = save_again();
+        job.may_fail_save = true;
+        job.before = look_for_either;
+        fault_arm("posix.renameat2", nth, false, ENOSPC);
+        run(&job);
+        fired = fault_fired() != NULL;
+        fault_arm("", 0, false, 0);
+        if (is_lost)
+            fail_msg("after rename %lu: neither the old one nor the new one is there", nth);
+    }
+}
+
 static bool has_object(struct object_bucket *bucket, const char *key)
 {
     size_t length;
@@ -140,6 +174,59 @@ TEST(what_is_replaced_in_a_bucket_stays_until_all_have_voted)
             shell("rm -r %s%s", node_path('b', "step-2"), "");
     }
     object_sim_free(&bucket);
+}
+
+/* Before rank 0 reads .metadata of step 2 for the nth time, somebody puts another one. */
+struct other_hand {
+    struct object_bucket *bucket;
+    unsigned left;
+    bool has_put;
+};
+
+static enum object_fate put_another(void *context, int client, const char *request, const char *key)
+{
+    struct other_hand *hand = context;
+    size_t length;
+
+    if (client != 2 || strcmp(request, "get") != 0 || strcmp(key, "far/step-2/.metadata") != 0 ||
+        hand->left == 0 || --hand->left != 0)
+        return OBJECT_DONE;
+    const uint8_t *bytes = object_sim_bytes(hand->bucket, "far/step-1/.metadata", &length);
+    hand->has_put = bytes != NULL && object_sim_put(hand->bucket, key, bytes, length);
+    return OBJECT_DONE;
+}
+
+TEST(what_somebody_put_into_the_bucket_meanwhile_stays)
+{
+    struct other_hand hand = {.has_put = true};
+
+    for (unsigned nth = 1; hand.has_put; nth++) {
+        struct object_bucket *bucket = object_sim_new(0, OBJECT_MIN_PART_BYTES);
+        struct job job = make_job(2, "ab", false);
+        size_t one, two;
+        assert_non_null(bucket);
+        hand = (struct other_hand){.bucket = bucket, .left = nth};
+        for (int turn = 0; turn < 2; turn++) {
+            job = turn == 0 ? make_job(2, "ab", false) : save_again();
+            job.bucket = bucket;
+            job.first_client = 2 * turn;
+            job.mirror = "s3://runs/far";
+            job.is_slow = turn == 0;
+            job.saves[0] = turn == 0 ? 1 : 2;
+            job.saves[1] = turn == 0 ? 2 : 0;
+            job.may_fail_save = turn == 1;
+            if (turn == 1)
+                object_sim_set_hook(bucket, put_another, &hand);
+            run(&job);
+        }
+        const uint8_t *theirs = object_sim_bytes(bucket, "far/step-1/.metadata", &one);
+        const uint8_t *there = object_sim_bytes(bucket, "far/step-2/.metadata", &two);
+        if (hand.has_put && (there == NULL || one != two || memcmp(theirs, there, one) != 0))
+            fail_msg("it was replaced, although it was put before read %u", nth);
+        object_sim_free(&bucket);
+        shell("rm -r %s %s", node_path('a', ""), node_path('b', ""));
+    }
+    assert_true(hand.left != 0);
 }
 
 /* A pin of a damaged copy neither keeps the good one away, nor goes. */
@@ -260,6 +347,27 @@ TEST(what_is_gone_back_to_is_gone_on_with)
     assert_int_equal(job.step, 3);
 }
 
+/* Also at the next look, and although the near level has a part of it, which is of an older
+ * incarnation than what was saved meanwhile. */
+TEST(what_was_gone_back_to_stays_so)
+{
+    struct job job;
+
+    mirror_steps(2, "ab", 3);
+    job = save_again();
+    run(&job);
+    shell("rm -r %s%s", node_path('b', "step-3"), "");
+    job = make_job(2, "ab", true);
+    job.back_to = 3;
+    run(&job);
+    assert_int_equal(job.resumed, SIDESTEP_OK);
+    assert_string_equal(job.path, node_path('f', "step-3"));
+    job = make_job(2, "ab", true);
+    run(&job);
+    assert_int_equal(job.resumed, SIDESTEP_OK);
+    assert_int_equal(job.step, 3);
+}
+
 /* ---- what is refused */
 
 /* While the mirror is away, step 2 is saved, and is damaged on node b. */
@@ -319,6 +427,60 @@ TEST(a_save_whose_name_is_taken_at_the_mirror_is_not_deleted)
     assert_true(has('f', "step-5/.metadata"));
     assert_int_equal(rmdir(node_path('f', "step-2")), 0);
     job = make_job(2, "ab", true);
+    run(&job);
+    assert_int_equal(job.closed, SIDESTEP_OK);
+    expect_whole(2);
+}
+
+/* What is not whole is not kept for the mirror, and holds up nothing. */
+TEST(a_torn_step_that_the_mirror_would_keep_is_deleted)
+{
+    struct job job = make_job(2, "ab", false);
+
+    far_keep.keep_every = 2;
+    to_mirror.retention = &far_keep;
+    job.keep_last = 1;
+    job.background = job.is_slow = job.may_fail_save = true;
+    job.tears = 'b';
+    job.tears_at = 2;
+    for (uint64_t step = 1; step <= 7; step++)
+        job.saves[step - 1] = step;
+    run(&job); /* closing sends the others */
+    job = make_job(2, "ab", true);
+    job.keep_last = 1;
+    job.is_slow = true;
+    for (uint64_t step = 8; step <= 11; step++)
+        job.saves[step - 8] = step;
+    run(&job);
+    assert_int_equal(job.closed, SIDESTEP_OK);
+    assert_false(has('f', "step-2"));
+    assert_false(has('a', "step-2"));
+    assert_true(has('b', "step-2/theirs"));
+    assert_true(has('f', "step-4/.metadata") && has('f', "step-6/.metadata"));
+    assert_false(has('a', "step-4") || has('b', "step-4"));
+}
+
+/* Rank 0 is on a new node, which has no part of step 2, so nobody sends that. */
+TEST(a_step_that_rank_0_has_no_part_of_stays_until_it_is_at_the_mirror)
+{
+    struct job job = {.ranks = 2, .nodes = "ab", .saves = {1, 2}};
+
+    far_keep.keep_every = 2;
+    to_mirror.retention = &far_keep;
+    run(&job);
+    job = make_job(3, "cab", true);
+    job.keep_last = 1;
+    job.is_slow = true;
+    for (uint64_t step = 3; step <= 7; step++)
+        job.saves[step - 3] = step;
+    run(&job);
+    assert_int_equal(job.closed, SIDESTEP_OK);
+    assert_true(has('a', "step-2") && has('b', "step-2"));
+    assert_false(has('a', "step-1") || has('a', "step-3") || has('a', "step-4"));
+    assert_true(has('f', "step-4/.metadata") && has('f', "step-6/.metadata"));
+    job = make_job(2, "ab", false); /* rank 0 has a part of it again */
+    job.resumes = true;
+    job.back_to = 2;
     run(&job);
     assert_int_equal(job.closed, SIDESTEP_OK);
     expect_whole(2);

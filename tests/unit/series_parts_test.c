@@ -62,20 +62,6 @@ TEST(a_damaged_part_is_found)
     sidestep_verify_report_release(&report);
 }
 
-TEST(a_mirror_of_parts_is_not_offered_yet)
-{
-    char mirror[256];
-
-    snprintf(mirror, sizeof(mirror), "%s/far", scratch.path);
-    struct job job = {
-        .ranks = 2, .nodes = "ab", .mirror = mirror, .is_not_tried = true, .may_fail_save = true};
-    unsetenv("SIDESTEP_TRY_MIRROR_OF_PARTS");
-    run(&job);
-    assert_int_equal(job.opened, SIDESTEP_EUNSUPPORTED);
-    assert_non_null(strstr(job.message, "a mirror needs one that all share"));
-    assert_int_equal(access(mirror, F_OK), -1);
-}
-
 /* If all see one directory, nothing differs. */
 TEST(one_directory_has_checkpoints)
 {
@@ -305,4 +291,18 @@ TEST(whenever_all_nodes_die_a_step_is_whole_or_not_there)
     while (fail_and_go_on(nth, true) != NULL)
         nth += 3; /* to be quick */
     assert_true(nth > 50);
+}
+
+/* A step that was left behind, and is loaded by its number, is not left behind any more. */
+TEST(what_is_gone_back_to_is_gone_on_with)
+{
+    struct job job = {.ranks = 2, .nodes = "ab", .resumes = true, .back_to = 1, .saves = {2}};
+
+    save_steps(2, "ab", false, 1, 3);
+    run(&job);
+    expect_resume(2, "ab", 2);
+    job = (struct job){.ranks = 2, .nodes = "ab", .resumes = true, .back_to = 3};
+    run(&job);
+    assert_int_equal(job.resumed, SIDESTEP_OK);
+    expect_resume(2, "ab", 3);
 }
