@@ -311,14 +311,17 @@ static enum sidestep_status list_files(struct reader *r, struct sidestep_error *
     return SIDESTEP_OK;
 }
 
-/* Hold a shared lock on .metadata, if it can be taken. */
+/* Hold a shared lock on .metadata, or on the manifest of a part, if it can be taken. */
 static void lock_metadata(struct reader *r)
 {
+    char name[FILE_NAME_BYTES] = FILE_NAME_METADATA;
     struct store_file *file = NULL;
 
     if (r->store->ops->layout == STORE_OF_KEYS) /* object stores have no locks */
         return;
-    if (store_file_open(r->dir, FILE_NAME_METADATA, 0, &file, NULL) != SIDESTEP_OK)
+    if ((r->flags & READER_PARTS) != 0)
+        referenced_files_find_lock(r->dir, name);
+    if (store_file_open(r->dir, name, 0, &file, NULL) != SIDESTEP_OK)
         return;
     if (store_file_lock(file, false, NULL) == SIDESTEP_OK)
         r->shared_lock = file;

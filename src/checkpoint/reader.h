@@ -78,9 +78,9 @@ struct reader {
 #define READER_SALVAGE 0x2000u
 /* Reads with O_DIRECT may use io_uring. */
 #define READER_IO_URING 0x200u
-/* Hold a shared lock on .metadata until reader_close(), so that nobody deletes the checkpoint. It
- * is not an error if the lock cannot be taken: open files can be read all the same, as long as
- * there are enough descriptors. */
+/* Hold a shared lock on .metadata, or on the manifest of a part, until reader_close(), so that
+ * nobody deletes the checkpoint. It is not an error if the lock cannot be taken: open files can be
+ * read all the same, as long as there are enough descriptors. */
 #define READER_SHARED_LOCK 0x400u
 /* Open also files that hold tensors but are not a checkpoint: see foreign.h. */
 #define READER_FOREIGN 0x800u

@@ -66,10 +66,13 @@ enum sidestep_status comm_broadcast_all(struct comm *comm, void *buffer, size_t 
 enum sidestep_status comm_broadcast_buffer_all(struct comm *comm, struct buffer *buffer,
                                                struct sidestep_error *err)
 {
-    uint64_t length = buffer->length;
+    bool has_failed = buffer_check(buffer, NULL) != SIDESTEP_OK;
+    uint64_t length = has_failed ? UINT64_MAX : buffer->length;
 
     assert(comm->rank == 0 || length == 0);
     TRY(comm_broadcast_all(comm, &length, sizeof(length), 0, err));
+    if (length == UINT64_MAX)
+        return FAIL(err, SIDESTEP_ENOMEM, "rank 0 has no memory for what it tells the others");
     if (length == 0)
         return SIDESTEP_OK;
     if (comm->rank != 0)

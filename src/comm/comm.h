@@ -38,7 +38,8 @@ enum sidestep_status comm_reduce_max_all(struct comm *comm, uint64_t *values, si
                                          struct sidestep_error *err);
 enum sidestep_status comm_broadcast_all(struct comm *comm, void *buffer, size_t bytes, int32_t root,
                                         struct sidestep_error *err);
-/* The bytes of rank 0, of which the others do not know how many there are; theirs is empty. */
+/* The bytes of rank 0, of which the others do not know how many there are; theirs is empty. ENOMEM:
+ * also if rank 0 had none when it put them there. */
 enum sidestep_status comm_broadcast_buffer_all(struct comm *comm, struct buffer *buffer,
                                                struct sidestep_error *err);
 

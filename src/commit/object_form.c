@@ -83,10 +83,12 @@ static enum sidestep_status put_marker(struct commit *commit, const char *text,
     enum sidestep_status status =
         client->ops->put(client, key, text, strlen(text), &absent, NULL, &why);
     commit->objects->is_conditional = status != SIDESTEP_EUNSUPPORTED;
-    if (status == SIDESTEP_EEXISTS && commit->request.resumes) /* its time is that of who died */
-        status = client->ops->put(client, key, text, strlen(text), NULL, NULL, &why);
     if (status == SIDESTEP_EUNSUPPORTED)
         return client->ops->put(client, key, text, strlen(text), NULL, NULL, err);
+    if (status == SIDESTEP_EEXISTS && commit->request.resumes) { /* its time is that of who died */
+        TRY(client->ops->put(client, key, text, strlen(text), NULL, NULL, err));
+        status = SIDESTEP_OK;
+    }
     if (status == SIDESTEP_EEXISTS || (status == SIDESTEP_EIO && object_has_marker(commit)))
         return SIDESTEP_OK;
     if (status != SIDESTEP_OK)

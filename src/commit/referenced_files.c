@@ -133,6 +133,18 @@ bool referenced_files_find_part(struct store_dir *dir, struct arena *arena,
     return found == 1;
 }
 
+void referenced_files_find_lock(struct store_dir *dir, char name[FILE_NAME_BYTES])
+{
+    OWNED_ARENA arena = {0};
+    struct manifest manifest;
+    struct store_stat stat;
+
+    snprintf(name, FILE_NAME_BYTES, FILE_NAME_METADATA);
+    if (store_stat(dir, FILE_NAME_METADATA, &stat, NULL) == SIDESTEP_ENOTFOUND &&
+        referenced_files_find_part(dir, &arena, &manifest))
+        file_name_format(FILE_NAME_MANIFEST, manifest.save_id, 0, 0, name);
+}
+
 bool referenced_files_has_metadata(struct store *store, struct store_dir *parent, const char *name)
 {
     OWNED_DIR *dir = NULL;

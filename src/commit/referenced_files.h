@@ -36,6 +36,9 @@ bool referenced_files_find_manifest(struct store_dir *dir, const uint8_t sha256[
  * does not matter. */
 bool referenced_files_has_metadata(struct store *store, struct store_dir *parent, const char *name);
 
+/* The file of the checkpoint in ${dir} that readers and deletions lock: .metadata, or of a part its
+ * manifest. */
+void referenced_files_find_lock(struct store_dir *dir, char name[FILE_NAME_BYTES]);
 /* Is ${dir} a part of a checkpoint: no .metadata, and the manifest of a part? */
 bool referenced_files_find_part(struct store_dir *dir, struct arena *arena,
                                 struct manifest *manifest);

@@ -161,7 +161,8 @@ static void record_failure(struct mirror_look *m, size_t i, enum sidestep_status
         snprintf(m->failed_id, sizeof(m->failed_id), "%s", m->entries[i].save_id);
 }
 
-/* EEXISTS: is what has the name this save, which another process has sent meanwhile? */
+/* EEXISTS: is what has the name this save, which another process has sent meanwhile? The next look
+ * finds out whether it is whole. */
 static bool is_there_now(const struct mirror_look *m, size_t i, const char *to)
 {
     uint64_t identity = 0;
@@ -182,7 +183,6 @@ static enum sidestep_status record_there(struct mirror_look *m, size_t i, const 
                                          struct sidestep_error *err)
 {
     m->items[i].is_there = true;
-    TRY(settle(m, i, err));
     if (!m->items[i].is_left_behind && m->items[i].step > m->newest_there)
         m->newest_there = m->items[i].step;
     return WRAP(mirror_annotate(m, &m->entries[i], err), err, "annotate '%s'", to);
@@ -192,6 +192,7 @@ static enum sidestep_status record_sent(struct mirror_look *m, size_t i, const c
                                         struct sidestep_error *err)
 {
     TRY(add_sent(m, to, err));
+    TRY(settle(m, i, err));
     return record_there(m, i, to, err);
 }
 

@@ -182,6 +182,7 @@ struct mirror_found {
     uint64_t incarnation;
     char save_id[SAVE_ID_HEX];
     char name[FILE_NAME_BYTES];
+    bool is_adopted; /* of the near level: the run went on from it after it had left it behind */
 };
 struct mirror_wanted {
     struct mirror_found near; /* the newest that is whole at the near level; step -1: none */
@@ -209,11 +210,12 @@ enum sidestep_status mirror_send_parts(struct mirror_look *m, const struct sides
                                        struct sidestep_error *err);
 /* Such another process. Zeroed at first. */
 struct mirror_answer {
-    char attempt[SAVE_ID_HEX]; /* to send a save, in which it has voted last */
-    bool is_wanted;            /* the save that is being sent has no part here */
-    char save_id[SAVE_ID_HEX]; /* of that save */
-    char failing[SAVE_ID_HEX]; /* the attempt in which putting the part fails; "": none ... */
-    uint64_t failing_since_ns; /* ... and since when */
+    char attempt[SAVE_ID_HEX];  /* to send a save, in which it has voted last */
+    bool is_wanted;             /* the save that is being sent has no part here */
+    char save_id[SAVE_ID_HEX];  /* of that save ... */
+    char name[FILE_NAME_BYTES]; /* ... and its name */
+    char failing[SAVE_ID_HEX];  /* the attempt in which putting the part fails; "": none ... */
+    uint64_t failing_since_ns;  /* ... and since when */
 };
 /* Look whether a save is being sent that this process has a part of, and send that. ${m}: the
  * options, ${parts} and both levels are set; only their roots and stores are used. ${refused}: if

@@ -35,6 +35,15 @@ static enum sidestep_status prune(struct mirror_look *m, struct lease *lease,
     return error_copy(err, &prune.failure);
 }
 
+/* May the run itself go on with a part that it sends? Who sees one directory cannot know. */
+static bool has_parts_to_send(const struct mirror_look *m)
+{
+    for (size_t i = 0; m->parts == NULL && i < m->count; i++)
+        if (m->entries[i].state == SIDESTEP_PART && !m->items[i].is_there)
+            return true;
+    return false;
+}
+
 /* Nothing is left to be sent, so no interrupted copy is left to be gone on with. */
 static enum sidestep_status sweep(struct mirror_look *m, struct sidestep_error *err)
 {
@@ -49,7 +58,7 @@ enum sidestep_status mirror_clean(struct mirror_look *m, struct sidestep_error *
     struct sidestep_error why = {.rank = -1};
     struct lease lease = {0};
 
-    if (!m->has_unnamed)
+    if (!m->has_unnamed && !has_parts_to_send(m))
         TRY(sweep(m, err));
     if (!m->retention.wanted)
         return SIDESTEP_OK;

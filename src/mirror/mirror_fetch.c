@@ -167,13 +167,22 @@ static bool is_of_step(const struct sidestep_listed *entry, const struct name_te
     return true;
 }
 
+/* Has the run gone on from ${near}, as the mirror knows it, too? */
+static bool is_adopted(const struct mirror_look *m, const struct mirror_found *near)
+{
+    return near->is_adopted && annotations_find(&m->far.annotations, ANNOTATION_ABANDONED,
+                                                near->name, near->save_id) == NULL;
+}
+
 /* Does the run go on from ${entry}, if its near level has come to ${near}? A later incarnation left
  * behind what had the same step or a higher one, unless the run has gone back to it. What cannot be
  * read may be of a later incarnation. */
 static bool is_later_than(const struct mirror_look *m, const struct mirror_found *near,
                           const struct sidestep_listed *entry, int64_t step)
 {
-    if (near->step < 0 || entry->incarnation > near->incarnation)
+    if (near->step < 0)
+        return true;
+    if (entry->incarnation > near->incarnation && !(is_adopted(m, near) && step <= near->step))
         return true;
     if (entry->save_id == NULL)
         return step >= near->step;

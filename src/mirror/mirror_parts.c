@@ -335,6 +335,7 @@ static enum sidestep_status answer_sending(struct mirror_look *m, struct mirror_
     snprintf(path, sizeof(path), "%s/%s", m->near.root, sending->name);
     snprintf(to, sizeof(to), "%s/%s", m->far.root, sending->name);
     memcpy(answer->save_id, sending->save_id, sizeof(answer->save_id));
+    memcpy(answer->name, sending->name, sizeof(answer->name));
     answer->is_wanted = false;
     TRY(find_part(m, sending, path, &has_part, &rank, err));
     TRY(join(m, sending, rank, to, commit, &is_under_way, err));

@@ -18,6 +18,8 @@ struct deletion {
     struct store_dir *root;
     const char *name;
     const char *save_id; /* delete it only if it is this save; NULL: any */
+    bool makes_way;      /* for a save of its name: readers do not keep it, and go on with what they
+                            have open */
 
     /* In a directory. */
     struct store_file *lock; /* on .metadata, keeps readers out */

@@ -20,6 +20,7 @@ const char *directory_find_objection(struct store_dir *root, const char *name, c
  * the checkpoint. */
 enum sidestep_status directory_delete_look(struct deletion *d, struct sidestep_error *err)
 {
+    char name[FILE_NAME_BYTES];
     OWNED_DIR *dir = NULL;
 
     if (deletion_is_read_only(d->root))
@@ -28,13 +29,13 @@ enum sidestep_status directory_delete_look(struct deletion *d, struct sidestep_e
         return SIDESTEP_OK;
     if (deletion_is_read_only(dir))
         return FAIL(err, SIDESTEP_EPERM, "its directory may not be written to");
-    enum sidestep_status status =
-        store_file_open(dir, FILE_NAME_METADATA, STORE_WRITE, &d->lock, NULL);
+    referenced_files_find_lock(dir, name);
+    enum sidestep_status status = store_file_open(dir, name, STORE_WRITE, &d->lock, NULL);
     if (status == SIDESTEP_EPERM)
-        return FAIL(err, SIDESTEP_EPERM, "its %s may not be written to", FILE_NAME_METADATA);
+        return FAIL(err, SIDESTEP_EPERM, "its %s may not be written to", name);
     if (status == SIDESTEP_OK)
-        status = lock_file_acquire(dir, FILE_NAME_METADATA, d->lock, NULL);
-    if (status == SIDESTEP_ELOCKED)
+        status = lock_file_acquire(dir, name, d->lock, NULL);
+    if (status == SIDESTEP_ELOCKED && !d->makes_way)
         return FAIL(err, SIDESTEP_ELOCKED, "it is being read");
     if (status == SIDESTEP_ENOTFOUND && d->lock != NULL)
         return FAIL(err, SIDESTEP_ELOCKED, DELETION_WAS_REPLACED);

@@ -63,6 +63,16 @@ enum sidestep_status prune_delete(struct store_dir *root, struct store_dir *anno
     return delete_seen(&d, annotations_dir, bytes, &is_gone, err);
 }
 
+enum sidestep_status prune_make_way(struct store_dir *root, struct store_dir *annotations_dir,
+                                    const char *name, struct sidestep_error *err)
+{
+    OWNED_DELETION d = {.root = root, .name = name, .makes_way = true};
+    bool is_gone;
+
+    TRY(root_of(root->store)->deletion.look(&d, err));
+    return delete_seen(&d, annotations_dir, NULL, &is_gone, err);
+}
+
 static void report_kept(const struct prune *p, const struct sidestep_listed *entry, const char *why)
 {
     if (p->report != NULL)

@@ -50,5 +50,8 @@ enum sidestep_status prune_run(struct prune *prune, struct sidestep_error *err);
 enum sidestep_status prune_delete(struct store_dir *root, struct store_dir *annotations_dir,
                                   const char *name, const char *save_id, uint64_t *bytes,
                                   struct sidestep_error *err);
+/* The same of any save, for one that takes its place: also while somebody reads it. */
+enum sidestep_status prune_make_way(struct store_dir *root, struct store_dir *annotations_dir,
+                                    const char *name, struct sidestep_error *err);
 
 #endif

@@ -368,8 +368,8 @@ static bool prepare_save(struct sidestep_series *series, const char *name,
         return true;
     if (series_can_replace(series, name)) {
         /* A part is never replaced in place. */
-        if (series_has_parts(series) && prune_delete(series->lease.root, series->lease.dir, name,
-                                                     NULL, NULL, why) != SIDESTEP_OK)
+        if (series_has_parts(series) &&
+            prune_make_way(series->lease.root, series->lease.dir, name, why) != SIDESTEP_OK)
             options->failure = why;
     } else {
         options->flags |= SIDESTEP_SAVE_NO_REPLACE;

@@ -156,6 +156,8 @@ struct series_whole {
     int64_t step; /* asked for; -1: the newest.  Then the one that was found */
     uint64_t incarnation;
     char save_id[SAVE_ID_HEX];
+    bool was_left;                        /* behind, until somebody asked for it now ... */
+    bool is_adopted;                      /* ... or earlier */
     char rejected[SERIES_REJECTED_BYTES]; /* what was passed over, and why */
 };
 /* All ranks: choose among the parts in all directories.  Saves in ${damaged} are passed over.
@@ -250,10 +252,10 @@ enum sidestep_status series_estimate_space(struct sidestep_series *series,
 /* Rank 0: record that the run goes on from ${step}.  Durable when it returns OK. */
 enum sidestep_status series_record_resume(struct sidestep_series *series, uint64_t step,
                                           struct sidestep_error *err);
-/* A rank that leads: the run goes on from ${step} of ${save_id}: parts of newer steps are left
- * behind. */
-enum sidestep_status series_record_parts(struct sidestep_series *series, uint64_t step,
-                                         const char *save_id, struct sidestep_error *err);
+/* A rank that leads: the run goes on from ${whole}: parts of newer steps are left behind. */
+enum sidestep_status series_record_parts(struct sidestep_series *series,
+                                         const struct series_whole *whole,
+                                         struct sidestep_error *err);
 /* Rank 0: is the checkpoint ${name} part of an abandoned lineage, so that a save may replace it? */
 bool series_can_replace(struct sidestep_series *series, const char *name);
 /* Rank 0, for a name that may not be replaced: EEXISTS if it has a checkpoint; the message says

@@ -272,13 +272,14 @@ enum sidestep_status series_estimate_space(struct sidestep_series *series,
 /* The run goes on from ${entry}, whoever saved it, and although it was left behind: the caller
  * named it. */
 static enum sidestep_status adopt(struct sidestep_series *series,
-                                  const struct sidestep_listed *entry, struct sidestep_error *err)
+                                  const struct sidestep_listed *entry, bool was_left,
+                                  struct sidestep_error *err)
 {
     struct store_dir *dir = series->lease.dir;
     char text[32];
 
     TRY(annotations_remove(dir, ANNOTATION_ABANDONED, NULL, entry->name, err));
-    if (!entry->is_abandoned && !entry->is_renamed &&
+    if (!was_left && !entry->is_renamed &&
         (entry->run_id == NULL || strcmp(entry->run_id, series->run_id) == 0))
         return SIDESTEP_OK;
     snprintf(text, sizeof(text), "step %llu\n", (unsigned long long)entry->step);
@@ -293,7 +294,7 @@ static enum sidestep_status record_start(struct sidestep_series *series, const s
     char text[32];
 
     snprintf(series->resumed_name, sizeof(series->resumed_name), "%s", entry->name);
-    TRY(adopt(series, entry, err));
+    TRY(adopt(series, entry, entry->is_abandoned, err));
     if (series->max_restarts == 0)
         return SIDESTEP_OK;
     snprintf(text, sizeof(text), "%lu\n", restarts_of(m, entry) + 1);
@@ -346,10 +347,12 @@ static enum sidestep_status check_readable(struct sidestep_series *series, const
     return SIDESTEP_OK;
 }
 
-enum sidestep_status series_record_parts(struct sidestep_series *series, uint64_t step,
-                                         const char *save_id, struct sidestep_error *err)
+enum sidestep_status series_record_parts(struct sidestep_series *series,
+                                         const struct series_whole *whole,
+                                         struct sidestep_error *err)
 {
     OWNED_BY(members_release) struct members m = {0};
+    uint64_t step = (uint64_t)whole->step;
 
     TRY(find_members(series, &m, err));
     name_template_format_name(&series->naming, step, series->resumed_name);
@@ -358,8 +361,8 @@ enum sidestep_status series_record_parts(struct sidestep_series *series, uint64_
         bool is_ours = entry->run_id != NULL && strcmp(entry->run_id, series->run_id) == 0;
         if (!is_ours || entry->save_id == NULL || (uint64_t)entry->step < step)
             continue;
-        if (strcmp(entry->save_id, save_id) == 0)
-            TRY(adopt(series, entry, err));
+        if (strcmp(entry->save_id, whole->save_id) == 0)
+            TRY(adopt(series, entry, entry->is_abandoned || whole->was_left, err));
         else if (!entry->is_abandoned)
             TRY(record_abandoned(series, entry, err));
     }

@@ -305,17 +305,20 @@ load_once_all(struct sidestep_series *series, const struct series_whole *whole,
     return status;
 }
 
-/* ${goes_back}: somebody named the step, so there may be newer ones at the mirror, too. */
+/* ${goes_back}: somebody named the step, so there may be newer ones at the mirror, too. ${is_near}:
+ * it is whole at the near level. */
 static enum sidestep_status record_all(struct sidestep_series *series,
                                        const struct series_whole *whole, bool goes_back,
-                                       struct sidestep_error *err)
+                                       bool is_near, struct sidestep_error *err)
 {
     enum sidestep_status status = SIDESTEP_OK;
 
+    if (is_near) /* also if it had been left behind */
+        series_note_whole(series, whole->save_id);
     if (series->engine->comm.rank == 0 && goes_back)
         status = series_mirror_go_back(series, (uint64_t)whole->step, whole->save_id, err);
     if (series_leads(series) && status == SIDESTEP_OK)
-        status = series_record_parts(series, (uint64_t)whole->step, whole->save_id, err);
+        status = series_record_parts(series, whole, err);
     return comm_agree_all(&series->engine->comm, status, err);
 }
 
@@ -451,7 +454,7 @@ enum sidestep_status series_load_parts_all(struct sidestep_series *series, int64
         if (status == SIDESTEP_OK) {
             const struct series_whole *whole = is_far ? &chosen.far.whole : &chosen.near;
             *step = (uint64_t)whole->step;
-            return goes_on ? record_all(series, whole, asked >= 0, err) : SIDESTEP_OK;
+            return goes_on ? record_all(series, whole, asked >= 0, !is_far, err) : SIDESTEP_OK;
         }
         TRY(note_damaged_all(series, &chosen, &why, &again, err));
         if (!again || (asked >= 0 && (is_far || !series->has_mirror)))

@@ -397,7 +397,9 @@ const char *series_mirror_needs(void *context, const struct sidestep_listed *ent
     struct sidestep_series *series = context;
 
     if (series->mirror == NULL || series->mirror->keep.keep_every == 0 || entry->is_abandoned ||
-        entry->save_id == NULL || (uint64_t)entry->step % series->mirror->keep.keep_every != 0 ||
+        entry->save_id == NULL || entry->run_id == NULL || entry->is_renamed ||
+        strcmp(entry->run_id, series->run_id) != 0 ||
+        /* it is never sent */ (uint64_t)entry->step % series->mirror->keep.keep_every != 0 ||
         (entry->state == SIDESTEP_PART && !series_is_whole(series, entry)))
         return NULL;
     lock_acquire(&series->shared.lock);
@@ -423,8 +425,9 @@ enum sidestep_status series_stop_mirror(struct sidestep_series *series, struct s
         return SIDESTEP_OK;
     error_wrap(&mirror->err,
                "series '%s' is closed, and its checkpoints are safe there, but '%s' does not have "
-               "the newest ('sidestep mirror' sends it)",
-               series->root, mirror->root);
+               "the newest (%s)",
+               series->root, mirror->root,
+               series_has_parts(series) ? "the next job sends it" : "'sidestep mirror' sends it");
     return error_copy(err, &mirror->err);
 }
 

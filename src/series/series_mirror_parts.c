@@ -75,11 +75,10 @@ void series_wake_mirror(struct sidestep_series *series)
 /* ---- the others */
 
 /* Is a save of this id under way here, so that there will be a part? */
-static bool is_under_way(struct sidestep_series *series, const char *save_id)
+static bool is_under_way(struct sidestep_series *series, const char *save_id, const char *name)
 {
-    bool found = false;
-
     lock_acquire(&series->shared.lock);
+    bool found = series_is_pending(series, name); /* perhaps this rank is still in that call */
     for (unsigned i = 0; i < series->save_count && !found; i++)
         found = !save_state_is_final(save_get_state(series->saves[i])) &&
                 strcmp(series->saves[i]->commit.save_id, save_id) == 0;
@@ -100,7 +99,7 @@ static const char *find_refused(struct sidestep_series *series, const struct mir
     uint64_t now = clock_now(clock_system());
 
     if (!answer->is_wanted || strcmp(answer->save_id, wanted->save_id) != 0 ||
-        is_under_way(series, answer->save_id)) {
+        is_under_way(series, answer->save_id, answer->name)) {
         *wanted = (struct wanted){.since_ns = now};
         memcpy(wanted->save_id, answer->save_id, sizeof(wanted->save_id));
         return "";
@@ -185,16 +184,23 @@ enum sidestep_status series_stop_mirror_all(struct sidestep_series *series,
     return status != SIDESTEP_OK ? status : sent;
 }
 
-/* Rank 0: what the others have not been told yet. Nothing, if there is no memory for it now. */
-static void put_settled(struct sidestep_series *series, struct buffer *ids)
+/* Rank 0: what the others have not been told yet, after a byte that says that there is something.
+ */
+static void put_settled(struct sidestep_series *series, struct buffer *news)
 {
     lock_acquire(&series->shared.lock);
     if (series->shared.has_news)
-        for (size_t i = 0; i < series->shared.settled.count; i++)
-            buffer_put(ids, series->shared.settled.names[i], SAVE_ID_HEX);
-    series->shared.has_news = buffer_check(ids, NULL) != SIDESTEP_OK;
-    if (series->shared.has_news)
-        buffer_release(ids);
+        buffer_put_u8(news, 1);
+    for (size_t i = 0; series->shared.has_news && i < series->shared.settled.count; i++)
+        buffer_put(news, series->shared.settled.names[i], SAVE_ID_HEX);
+    series->shared.has_news = false;
+    lock_release(&series->shared.lock);
+}
+
+static void tell_again(struct sidestep_series *series)
+{
+    lock_acquire(&series->shared.lock);
+    series->shared.has_news = true;
     lock_release(&series->shared.lock);
 }
 
@@ -203,18 +209,20 @@ enum sidestep_status series_share_settled_all(struct sidestep_series *series,
 {
     struct comm *comm = &series->engine->comm;
     struct name_list settled = {0};
-    OWNED_BUFFER ids = {0};
+    OWNED_BUFFER news = {0};
 
     if (!series_has_parts(series) || !series->has_mirror)
         return SIDESTEP_OK;
     if (comm->rank == 0)
-        put_settled(series, &ids);
-    TRY(comm_broadcast_buffer_all(comm, &ids, err));
-    if (comm->rank == 0 || ids.length == 0)
-        return SIDESTEP_OK;
-    for (size_t at = 0; at + SAVE_ID_HEX <= ids.length; at += SAVE_ID_HEX) {
-        ids.bytes[at + SAVE_ID_HEX - 1] = '\0'; /* another rank sent it */
-        (void)name_list_add(&settled, (const char *)ids.bytes + at, NULL); /* else it stays */
+        put_settled(series, &news);
+    enum sidestep_status status = comm_broadcast_buffer_all(comm, &news, err);
+    if (status != SIDESTEP_OK && comm->rank == 0)
+        tell_again(series);
+    if (status != SIDESTEP_OK || comm->rank == 0 || news.length == 0)
+        return status;
+    for (size_t at = 1; at + SAVE_ID_HEX <= news.length; at += SAVE_ID_HEX) {
+        news.bytes[at + SAVE_ID_HEX - 1] = '\0'; /* another rank sent it */
+        (void)name_list_add(&settled, (const char *)news.bytes + at, NULL); /* else it stays */
     }
     series_set_settled(series, &settled);
     name_list_release(&settled);
@@ -244,13 +252,17 @@ static enum sidestep_status find_far(struct sidestep_series *series,
 {
     struct mirror_look m = series_begin_look(series);
     struct rejecting rejecting = {series, far};
-    const struct mirror_wanted wanted = {
-        .near = {.step = whole->step, .incarnation = whole->incarnation},
-        .asked = asked,
-        .naming = &series->naming,
-        .passed = damaged,
-        .reject = reject,
-        .context = &rejecting};
+    struct mirror_found near = {
+        .step = whole->step, .incarnation = whole->incarnation, .is_adopted = whole->is_adopted};
+    if (whole->step >= 0)
+        name_template_format_name(&series->naming, (uint64_t)whole->step, near.name);
+    memcpy(near.save_id, whole->save_id, sizeof(near.save_id));
+    const struct mirror_wanted wanted = {.near = near,
+                                         .asked = asked,
+                                         .naming = &series->naming,
+                                         .passed = damaged,
+                                         .reject = reject,
+                                         .context = &rejecting};
     struct mirror_found found;
 
     TRY(series_not_absent(mirror_find_later(&m, &wanted, &found, err), err));

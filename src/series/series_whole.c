@@ -306,6 +306,8 @@ static enum sidestep_status choose(const struct chooser *c, struct series_whole 
         if (why[0] == '\0') {
             whole->step = save->manifest.step;
             whole->incarnation = save->manifest.incarnation;
+            whole->was_left = is_left_behind(c, save);
+            whole->is_adopted = save->is_adopted;
             memcpy(whole->save_id, save->manifest.save_id, sizeof(whole->save_id));
             return SIDESTEP_OK;
         }
@@ -368,12 +370,13 @@ enum sidestep_status series_choose_whole_all(struct sidestep_series *series,
     TRY(comm_gather_all(comm, mine.bytes, mine.length, &offers, err));
     if (comm->rank == 0)
         status = take_offers(&c, &offers, err);
-    if (comm->rank == 0 && status == SIDESTEP_OK) {
-        list_whole(&c, &ids);
-        status = choose(&c, whole, err);
-    }
     TRY(comm_agree_all(comm, status, err));
-    TRY(share_whole_all(series, &ids, err));
+    if (comm->rank == 0)
+        list_whole(&c, &ids);
+    TRY(share_whole_all(series, &ids, err)); /* also if none can be taken */
+    if (comm->rank == 0)
+        status = choose(&c, whole, err);
+    TRY(comm_agree_all(comm, status, err));
     TRY(comm_broadcast_all(comm, whole, sizeof(*whole), 0, err));
     whole->save_id[sizeof(whole->save_id) - 1] = '\0';
     whole->rejected[sizeof(whole->rejected) - 1] = '\0';

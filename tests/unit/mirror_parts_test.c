@@ -375,6 +375,34 @@ TEST(waiting_for_a_marker_ends_when_the_series_does)
     commit_close(&commit);
 }
 
+/* Who reads a part holds it, as a checkpoint. */
+TEST(a_part_that_is_read_is_not_deleted)
+{
+    OWNED_DIR *root = NULL;
+    struct reader *r = NULL;
+
+    OK(store_dir_open(store_posix(), NULL, node_path('a', ""), &root, &err));
+    OK(reader_open(store_posix(), node_path('a', "step-1"), READER_SHARED_LOCK | READER_PARTS, &r,
+                   &err));
+    assert_int_equal(prune_delete(root, NULL, "step-1", save_id, NULL, &err), SIDESTEP_ELOCKED);
+    assert_true(has('a', "step-1"));
+    OK(prune_make_way(root, NULL, "step-1", &err)); /* for a save of that step */
+    assert_false(has('a', "step-1"));
+    reader_close(&r);
+}
+
+/* The command sees one directory, so it cannot tell what is gone on with. */
+TEST(the_command_leaves_what_was_begun)
+{
+    struct commit commit;
+
+    begin(&commit);
+    OK(put(&commit, 'a'));
+    commit_close(&commit);
+    OK(sidestep_mirror(node_path('a', ""), far, NULL, NULL, &err));
+    assert_true(inode_of(in_saving("__0_0.distcp")) != 0);
+}
+
 /* No space may become space. */
 TEST(a_part_that_has_no_space_now_is_sent_by_a_later_call)
 {

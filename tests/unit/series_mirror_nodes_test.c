@@ -347,25 +347,57 @@ TEST(what_is_gone_back_to_is_gone_on_with)
     assert_int_equal(job.step, 3);
 }
 
-/* Also at the next look, and although the near level has a part of it, which is of an older
- * incarnation than what was saved meanwhile. */
-TEST(what_was_gone_back_to_stays_so)
+/* Also at the next look, and although the near level has a part of it, or all of it, which is of an
+ * older incarnation than what was saved meanwhile. */
+static void go_back_and_on(bool is_torn)
 {
     struct job job;
 
     mirror_steps(2, "ab", 3);
     job = save_again();
     run(&job);
-    shell("rm -r %s%s", node_path('b', "step-3"), "");
+    if (is_torn)
+        shell("rm -r %s%s", node_path('b', "step-3"), "");
     job = make_job(2, "ab", true);
     job.back_to = 3;
     run(&job);
     assert_int_equal(job.resumed, SIDESTEP_OK);
-    assert_string_equal(job.path, node_path('f', "step-3"));
+    assert_int_equal(strcmp(job.path, node_path('f', "step-3")) == 0, is_torn);
     job = make_job(2, "ab", true);
     run(&job);
     assert_int_equal(job.resumed, SIDESTEP_OK);
     assert_int_equal(job.step, 3);
+}
+
+TEST(what_was_gone_back_to_stays_so)
+{
+    go_back_and_on(true);
+}
+
+TEST(what_was_gone_back_to_at_the_nodes_stays_so)
+{
+    go_back_and_on(false);
+}
+
+/* Which steps are whole is known after a resume, also if the one that was asked for is not. */
+TEST(after_a_step_of_the_mirror_the_others_are_sent_and_kept)
+{
+    struct job job;
+
+    far_keep.keep_every = 2;
+    to_mirror.retention = &far_keep;
+    mirror_steps(2, "ab", 3);
+    shell("rm -r %s %s", node_path('a', "step-3"), node_path('b', "step-3"));
+    shell("rm -r %s%s", node_path('f', "step-2"), "");
+    job = make_job(2, "ab", true);
+    job.back_to = 3;
+    job.keep_last = 1;
+    job.is_slow = true;
+    for (uint64_t step = 4; step <= 6; step++)
+        job.saves[step - 4] = step;
+    run(&job);
+    assert_int_equal(job.closed, SIDESTEP_OK);
+    expect_whole(2);
 }
 
 /* ---- what is refused */

@@ -306,3 +306,17 @@ TEST(what_is_gone_back_to_is_gone_on_with)
     assert_int_equal(job.resumed, SIDESTEP_OK);
     expect_resume(2, "ab", 3);
 }
+
+/* And it counts as whole, so it is one of those that stay. */
+TEST(what_is_gone_back_to_is_not_deleted)
+{
+    struct job job = {.ranks = 2, .nodes = "ab", .resumes = true, .back_to = 1, .saves = {2}};
+
+    save_steps(2, "ab", false, 1, 3);
+    run(&job);
+    job = (struct job){
+        .ranks = 2, .nodes = "ab", .resumes = true, .back_to = 3, .saves = {4, 5}, .keep_last = 3};
+    run(&job);
+    assert_int_equal(job.saved, SIDESTEP_OK);
+    assert_true(has('a', "step-3") && has('b', "step-3"));
+}
