@@ -15,6 +15,7 @@ recipe without GPUs. Only `python -m sidestep.run -v` is added for sidestep. It 
 import os
 import runpy
 import sys
+import time
 
 import torch
 import torchtune
@@ -86,7 +87,12 @@ def recipe():
     training.get_distributed_backend = lambda *device, **how: "gloo"
     home = os.path.dirname(os.path.dirname(torchtune.__file__))
     place = os.path.join(home, "recipes", "full_finetune_distributed.py")
-    runpy.run_path(place, run_name="__main__")
+    try:
+        runpy.run_path(place, run_name="__main__")
+    finally:
+        # The groups of the recipe outlive their destruction.  A thread of gloo that lets go of the
+        # last tensors when the interpreter has ended aborts the process, also without sidestep.
+        time.sleep(0.2)
 
 
 def main():
