@@ -31,7 +31,7 @@
 #:       ARCHITECTURES=aarch64  for ARM64
 #:   make check-wheel      that wheel in bare systems, SYSTEMS="debian-11 ubuntu-24.04 ...": minutes, as root
 #:       ARCHITECTURES=aarch64 SYSTEMS=debian-12-arm64  under qemu-user
-#:   make check-arm64      the tests of C for ARM64, under qemu-user: half an hour or more, as root;
+#:   make check-arm64      the tests of C for ARM64, under qemu-user: an hour and a half, as root;
 #:                         SUITES="unit fuzz crash-model"
 #:   make check-arm64-machine  copy-on-write, O_DIRECT and io_uring in an emulated machine for ARM64,
 #:                         with Linux 6.12 and PAGES="4k 16k": half an hour, as root

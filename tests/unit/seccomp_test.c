@@ -158,8 +158,10 @@ TEST(the_filter_kills)
         _exit(0);
     }
     assert_int_equal(waitpid(child, &status, 0), child);
-    if (WIFEXITED(status) && WEXITSTATUS(status) == 77)
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 77) {
+        print_message("# SKIP no filter can be installed here\n");
         skip();
+    }
     assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGSYS);
 }
 
