@@ -176,13 +176,9 @@ class Checkpointer:
         if self._engine.rank == 0:
             tell_about_job(self.environment, self._engine.size)
         try:
-            series = Series(self._engine, self.root, options)
+            return Series(self._engine, self.root, options)
         except Error as refusal:
             raise refusal from failure
-        if series.is_per_node and self._engine.rank == 0:
-            text = "%s: %d ranks see %d directories; each gets its ranks' part of a checkpoint"
-            log.info(text, self.root, self._engine.size, series.directories)
-        return series
 
     @property
     def failures(self) -> int:

@@ -81,7 +81,7 @@ def go_on(series: Series, state: Any, *, verify: str, **how: Any) -> Optional[Lo
                 return None
             raise
         if rejected and series.engine.rank == 0:
-            log.warning("resume from '%s': passed over: %s", series.path_of(found), rejected)
+            log.warning("resume from '%s': passed over: %s", series.loaded_path(found), rejected)
         try:
             reading = "structure" if verify == "structure" else "read"
             return fill_from(series, found, state, rejected=rejected, verify=reading, **how)

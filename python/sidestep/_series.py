@@ -73,6 +73,9 @@ class Series:
                 raise _in_use(root, problem) from None
             raise
         self.directories: int = self._ask().directories
+        if self.is_per_node and engine.rank == 0:
+            text = "%s: %d ranks see %d directories; each gets its ranks' part of a checkpoint"
+            log.info(text, root, engine.size, self.directories)
         _all.add(self)
 
     @property

@@ -175,11 +175,13 @@ def test_check_judges_the_part_of_a_node(tmp_path: Path) -> None:
     assert status == 1 and "does not verify" in said
 
 
-def save_until_killed(rank: int, root: str, victim: int, after_s: float) -> None:
-    """Resume and save without an end.  The ``victim`` is killed, and the other rank ends when it
-    notices.  What a rank knows to be durable on its node, it says by a file."""
-    if rank == victim:
-        threading.Timer(after_s, os.kill, (os.getpid(), signal.SIGKILL)).start()
+def save_until_killed(rank: int, root: str, victim: int, after_s: float, has_said: bool) -> None:
+    """Resume and save without an end.  The ``victim`` is killed, so long after its start, or after
+    it ``has_said`` something, and the other rank ends when it notices.  What a rank knows to be
+    durable on its node, it says by a file."""
+    death = threading.Timer(after_s, os.kill, (os.getpid(), signal.SIGKILL))
+    if rank == victim and not has_said:
+        death.start()
     node = f"{root}/{'ab'[rank]}"
     try:
         checkpoints = sidestep.Checkpointer(f"{node}/run", near="per_node", keep_last_n=2)
@@ -189,6 +191,8 @@ def save_until_killed(rank: int, root: str, victim: int, after_s: float) -> None
             step += 1
             if checkpoints.save(step, states(step)).wait():
                 Path(f"{node}/said-{step}").touch()
+            if rank == victim and has_said and step == 2 + (loaded.step if loaded else 0):
+                death.start()
     finally:
         os._exit(3)
 
@@ -205,7 +209,8 @@ def test_ranks_are_killed(tmp_path: Path) -> None:
     for number in range(rounds):
         victim = number % 2
         after_s = chance.uniform(0.3, 1.5)
-        run_ranks(2, save_until_killed, str(tmp_path), victim, after_s, may_die={0, 1})
+        is_last = number == rounds - 1
+        run_ranks(2, save_until_killed, str(tmp_path), victim, after_s, is_last, may_die={0, 1})
         resumed = run_ranks(2, work, str(tmp_path), "ab", [], True)
         assert resumed[0] == resumed[1]
         assert (resumed[0] or 0) >= said(tmp_path)
