@@ -90,6 +90,22 @@ class Host:
         self._write("cgroup.kill", "1")
         wait_until(self._is_empty)
 
+    def end_work(self):
+        """Kill all processes of the host but those that make it one."""
+        kept = {self.holder.pid, self.mount.process.pid}
+        path = os.path.join(self.group, "cgroup.procs")
+
+        def others():
+            if not os.path.exists(path):
+                return set()
+            with open(path, encoding="ascii") as file:
+                return {int(line) for line in file} - kept
+
+        for pid in others():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: not others())
+
     def _write(self, name, text):
         with open(os.path.join(self.group, name), "w", encoding="ascii") as file:
             file.write(text)

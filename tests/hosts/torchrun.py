@@ -25,9 +25,10 @@ TIMEOUT_S = 10
 PATIENCE = 120  # a process may need half a minute to start
 CONTROL_PATIENCE = 3 * TIMEOUT_S
 PORT = 29400
-# What the C++ runtime says of an exception in a thread of torch, which ends the process.
-TORCHS_ABORT = re.compile(r"terminate called after throwing an instance of '(?:c10|gloo|torch)"
-                          r"[^\n]*(?:\n *what\(\):[^\n]*)?")
+# What the C++ runtime says of an exception in a thread of torch, and of a thread of gloo that still
+# runs while the interpreter ends. Both end the process.
+TORCHS_ABORT = re.compile(r"terminate called (?:after throwing an instance of '(?:c10|gloo|torch)"
+                          r"[^\n]*(?:\n *what\(\):[^\n]*)?|without an active exception)")
 ABORTS = re.compile(r"(?:terminate called|Fatal Python error).*", re.DOTALL)
 
 
@@ -50,8 +51,12 @@ class Job:
             os.path.join(top, ".venv/bin/torchrun"), "--nnodes", str(len(self.hosts)),
             "--nproc-per-node", str(RANKS_OF_A_HOST), "--node-rank", str(number),
             "--master-addr", self.hosts[0].address, "--master-port", str(self.port),
-            os.path.join(top, "tests/hosts/train.py"), os.path.join(self.network.place, "root"),
-            self.logs, str(self.steps)])
+            os.path.join(top, "tests/hosts/train.py"), self.logs, str(self.steps),
+            *self.places()])
+
+    def places(self):
+        """The root of the series, and its mirror, if it has one."""
+        return [os.path.join(self.network.place, "root")]
 
     def __enter__(self):
         rig = self.network.rig

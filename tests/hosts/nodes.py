@@ -1,0 +1,145 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""nodes.py -- runs a training under torchrun on 3 hosts of 2 ranks, each with a disk of its own, and a
+mirror that all share. Hosts die with their disks, are replaced, and return with old files; the mirror
+does not answer for a while. The next job must go on from the newest step that the mirror had, with
+the state, bit for bit, of a training that was never stopped."""
+import os
+import re
+import subprocess
+import time
+
+import network as networks
+import rig as rigs
+import torchrun
+
+CLOCKS = (0,) * 5  # two of them are spare
+PATIENCE = 60
+IS_STEP = re.compile(r"step-(\d+)$")
+
+
+class Job(torchrun.Job):
+    """A job whose root is the disk of each host."""
+
+    def __init__(self, cluster, numbers, steps, mirrors=True):
+        super().__init__(cluster.network, [cluster.network.hosts[number] for number in numbers], steps)
+        self.cluster, self.mirrors = cluster, mirrors
+
+    def places(self):
+        near = os.path.join(self.cluster.disk, "run")
+        return [near, os.path.join(self.network.place, "far")] if self.mirrors else [near]
+
+    def kill(self):
+        """Kill the ranks, too, each of which torchrun has put into a session of its own."""
+        for process in self.processes:
+            rigs.finish_group(process)
+            process.wait()
+        for host in self.hosts:
+            host.end_work()
+
+
+class Cluster:
+    """Hosts, each with a disk in memory at the same path, as a context."""
+
+    def __init__(self, rig):
+        self.network = networks.Network(rig, CLOCKS)
+        self.disk = rig.folder()
+
+    def __enter__(self):
+        self.network.__enter__()
+        for host in self.network.hosts:
+            subprocess.run(["nsenter", "-m", "-t", str(host.holder.pid), "mount", "-t", "tmpfs",
+                            "disk", self.disk], check=True)
+        return self
+
+    def __exit__(self, *error):
+        self.network.__exit__(*error)
+
+    def newest(self):
+        """The newest step at the mirror, which exists only if it is whole."""
+        far = os.path.join(self.network.backing, "far")
+        steps = [IS_STEP.match(name) for name in (os.listdir(far) if os.path.exists(far) else [])]
+        return max((int(step[1]) for step in steps if step), default=0)
+
+    def await_mirror(self, step):
+        return ([] if networks.wait_until(lambda: self.newest() >= step, PATIENCE)
+                else [f"the mirror has step {self.newest()}, not {step}, after {PATIENCE} s"])
+
+    def lose(self, number):
+        """All processes of the host die, and its disk with it."""
+        self.network.hosts[number].__exit__(None, None, None)
+
+
+def dies(rig, lost, spare, *, mirrors=True):
+    """These hosts die while a step is saved; others take their place."""
+    with Cluster(rig) as cluster:
+        with Job(cluster, [0, 1, 2], 9, mirrors) as job:
+            complaints = job.save(1) + job.save(2)
+            if mirrors:
+                complaints += cluster.await_mirror(2)
+            job.allow("go-3")
+            time.sleep(0.1 * rig.number)
+            for number in lost:
+                cluster.lose(number)
+            had = cluster.newest()
+            job.kill()
+        rest = [number for number in range(3) if number not in lost] + spare
+        with Job(cluster, rest, 2, mirrors) as job:
+            job.patience = PATIENCE
+            complaints += job.come(job.ranks, "RESUMED") if mirrors else job.come([0], "RESUMED 2")
+            if complaints:
+                return complaints
+            first = int(re.search(r"RESUMED (\d+)", job.told(0))[1])
+            if first < had or first < 2:
+                complaints.append(f"it resumes step {first}, but the mirror had {had}")
+            complaints += job.save(first + 1) + job.save(first + 2) + job.end()
+            complaints += cluster.await_mirror(first + 2)
+    return complaints
+
+
+def returns_late(rig):
+    """A host is replaced, and returns with its old parts when the job has gone on without it."""
+    with Cluster(rig) as cluster:
+        with Job(cluster, [0, 1, 2], 2) as job:
+            complaints = job.save(1) + job.save(2) + job.end()
+        with Job(cluster, [0, 1, 3], 2) as job:
+            complaints += job.come(job.ranks, "RESUMED 2")
+            complaints += job.save(3) + job.save(4) + job.end()
+        with Job(cluster, [2, 0, 1], 1) as job:
+            complaints += job.come(job.ranks, "RESUMED 4") + job.save(5) + job.end()
+    return complaints
+
+
+def mirror_is_silent(rig):
+    """Saves go on while the mirror does not answer, and it catches up."""
+    with Cluster(rig) as cluster:
+        with Job(cluster, [0, 1, 2], 4) as job:
+            complaints = job.save(1) + cluster.await_mirror(1)
+            for host in cluster.network.hosts[:3]:
+                host.stop_storage()
+            complaints += job.save(2) + job.save(3)
+            for host in cluster.network.hosts[:3]:
+                host.answer()
+            complaints += job.save(4) + job.end() + cluster.await_mirror(4)
+    return complaints
+
+
+def main():
+    rig = rigs.Rig(__doc__.splitlines()[0], in_memory=True)
+    reason = networks.reason_not_to(rig)
+    if not os.path.exists(os.path.join(rig.top, ".venv/bin/torchrun")):
+        reason = "there is no .venv with torch"
+    if reason is not None:
+        rig.skip("hosts with their own disks", reason)
+        rig.finish()
+    rig.test("a host dies with its disk, and another one takes its place", dies(rig, [2], [3]))
+    rig.test("the host of rank 0 dies with its disk", dies(rig, [0], [3]))
+    rig.test("two hosts die with their disks", dies(rig, [0, 2], [4, 3]))
+    rig.test("a host returns with old files", returns_late(rig))
+    rig.test("the mirror does not answer for a while", mirror_is_silent(rig))
+    rig.control("a host that dies without a mirror", dies(rig, [2], [3], mirrors=False))
+    rig.finish()
+
+
+if __name__ == "__main__":
+    main()
