@@ -6,6 +6,7 @@ does not answer for a while. The next job must go on from the newest step that t
 the state, bit for bit, of a training that was never stopped."""
 import os
 import re
+import shutil
 import subprocess
 import time
 
@@ -21,13 +22,12 @@ IS_STEP = re.compile(r"step-(\d+)$")
 class Job(torchrun.Job):
     """A job whose root is the disk of each host."""
 
-    def __init__(self, cluster, numbers, steps, mirrors=True):
+    def __init__(self, cluster, numbers, steps):
         super().__init__(cluster.network, [cluster.network.hosts[number] for number in numbers], steps)
-        self.cluster, self.mirrors = cluster, mirrors
+        self.cluster = cluster
 
     def places(self):
-        near = os.path.join(self.cluster.disk, "run")
-        return [near, os.path.join(self.network.place, "far")] if self.mirrors else [near]
+        return [os.path.join(self.cluster.disk, "run"), os.path.join(self.network.place, "far")]
 
     def kill(self):
         """Kill the ranks, too, each of which torchrun has put into a session of its own."""
@@ -55,9 +55,12 @@ class Cluster:
     def __exit__(self, *error):
         self.network.__exit__(*error)
 
+    def far(self):
+        return os.path.join(self.network.backing, "far")
+
     def newest(self):
         """The newest step at the mirror, which exists only if it is whole."""
-        far = os.path.join(self.network.backing, "far")
+        far = self.far()
         steps = [IS_STEP.match(name) for name in (os.listdir(far) if os.path.exists(far) else [])]
         return max((int(step[1]) for step in steps if step), default=0)
 
@@ -70,23 +73,23 @@ class Cluster:
         self.network.hosts[number].__exit__(None, None, None)
 
 
-def dies(rig, lost, spare, *, mirrors=True):
+def dies(rig, lost, spare, *, has_mirror=True):
     """These hosts die while a step is saved; others take their place."""
     with Cluster(rig) as cluster:
-        with Job(cluster, [0, 1, 2], 9, mirrors) as job:
-            complaints = job.save(1) + job.save(2)
-            if mirrors:
-                complaints += cluster.await_mirror(2)
+        with Job(cluster, [0, 1, 2], 9) as job:
+            complaints = job.save(1) + job.save(2) + cluster.await_mirror(2)
             job.allow("go-3")
             time.sleep(0.1 * rig.number)
             for number in lost:
                 cluster.lose(number)
             had = cluster.newest()
             job.kill()
+        if not has_mirror:
+            shutil.rmtree(cluster.far())
         rest = [number for number in range(3) if number not in lost] + spare
-        with Job(cluster, rest, 2, mirrors) as job:
+        with Job(cluster, rest, 2) as job:
             job.patience = PATIENCE
-            complaints += job.come(job.ranks, "RESUMED") if mirrors else job.come([0], "RESUMED 2")
+            complaints += job.come(job.ranks, "RESUMED")
             if complaints:
                 return complaints
             first = int(re.search(r"RESUMED (\d+)", job.told(0))[1])
@@ -137,7 +140,7 @@ def main():
     rig.test("two hosts die with their disks", dies(rig, [0, 2], [4, 3]))
     rig.test("a host returns with old files", returns_late(rig))
     rig.test("the mirror does not answer for a while", mirror_is_silent(rig))
-    rig.control("a host that dies without a mirror", dies(rig, [2], [3], mirrors=False))
+    rig.control("a host that dies with the mirror", dies(rig, [2], [3], has_mirror=False))
     rig.finish()
 
 
