@@ -111,8 +111,8 @@ struct sidestep_series_options {
     const char *name; /* template of the checkpoints' names, instead of ${prefix}.  Contains {step}
                          once, or {step:08} (zero-padded, to 1 to 20 digits): "step_{step:08}",
                          "step-{step}.dcp".  NULL: prefix and step.  See sidestep_name_of_step() */
-    /* Rank 0 counts: a second place for the checkpoints, which survives the first.  See
-       "A mirror" at sidestep_series_open(). */
+    /* Rank 0 counts (with SIDESTEP_SERIES_PER_NODE, all ranks pass the same): a second place for
+       the checkpoints, which survives the first.  See "A mirror" at sidestep_series_open(). */
     const char *mirror;                                   /* its path or URL; NULL: none */
     const struct sidestep_mirror_options *mirror_options; /* copied; NULL: the defaults */
 };
@@ -248,8 +248,8 @@ sidestep_series_load_step(struct sidestep_series *series, uint64_t step,
  * sidestep_series_find(series, wanted, &step, err):
  * Find the checkpoint of step ${wanted}, or (-1) the newest that is whole, without going on from
  * it: no step is left behind, and nothing is set aside.  Afterwards sidestep_series_path() says
- * where all ranks can load it.  With SIDESTEP_SERIES_PER_NODE its parts are put together first.
- * Collective.
+ * where all ranks can load it.  With SIDESTEP_SERIES_PER_NODE its parts are put together first, or
+ * it is that of the mirror.  Collective.
  * Errors as for sidestep_series_load() and sidestep_series_load_step().
  */
 SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status

@@ -840,7 +840,7 @@ struct sidestep_mirror_report {
  * ${retention} concerns the mirror only, and only checkpoints of this run.  It deletes nothing if a
  * run has the mirror open as its own root.  What interrupted copies left at the mirror is removed
  * when nothing is left to be sent.  Nothing at ${root} is changed.  Parts of checkpoints
- * (SIDESTEP_SERIES_PER_NODE) are passed over.
+ * (SIDESTEP_SERIES_PER_NODE) are passed over: only the run itself can send them.
  *
  * It works in a thread of its own, with low priority, and blocks the caller until that has ended.
  * Memory as for sidestep_copy().  Any thread; not collective.  ${options} and ${report} may be

@@ -246,9 +246,8 @@ static enum sidestep_status list_settled(struct mirror_look *m, struct sidestep_
 
     for (size_t i = 0; every != 0 && i < m->far.list.count; i++) {
         const struct sidestep_listed *far = sidestep_list_entry(&m->far.list, i);
-        if (far->state == SIDESTEP_COMMITTED && far->save_id != NULL && far->run_id != NULL &&
-            strcmp(far->run_id, m->run_id) == 0 && far->step >= 0 &&
-            (uint64_t)far->step % every == 0)
+        if (far->state == SIDESTEP_COMMITTED && far->save_id != NULL && mirror_is_of_run(m, far) &&
+            far->step >= 0 && (uint64_t)far->step % every == 0)
             TRY(name_list_add(&m->settled, far->save_id, err));
     }
     m->is_read = true;

@@ -116,6 +116,8 @@ enum sidestep_status mirror_read(struct mirror_look *m, struct sidestep_error *e
  * they are may not be known. Returns how many; there is room for m->count and the entries of the
  * mirror. */
 size_t mirror_gather(const struct mirror_look *m, struct sidestep_listed *both);
+/* Did this run save ${entry}, as it says? */
+bool mirror_is_of_run(const struct mirror_look *m, const struct sidestep_listed *entry);
 /* Is an entry of ${both} one of the mirror? */
 bool mirror_is_far(const struct mirror_look *m, const struct sidestep_listed *entry);
 /* The near level's entry of the same save; NULL: it has none. */

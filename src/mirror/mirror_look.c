@@ -116,7 +116,7 @@ static enum sidestep_status read_run(struct mirror_look *m, struct sidestep_erro
     return status == SIDESTEP_OK ? status : error_copy(err, &why);
 }
 
-static bool is_of_run(const struct mirror_look *m, const struct sidestep_listed *entry)
+bool mirror_is_of_run(const struct mirror_look *m, const struct sidestep_listed *entry)
 {
     return entry->run_id != NULL && strcmp(entry->run_id, m->run_id) == 0;
 }
@@ -201,7 +201,7 @@ static const char *find_objection(const struct mirror_look *m, const struct side
 {
     if (entry->state != SIDESTEP_COMMITTED && entry->state != SIDESTEP_PART)
         return entry->reason != NULL ? entry->reason : entry->state_name;
-    if (entry->save_id == NULL || !is_of_run(m, entry))
+    if (entry->save_id == NULL || !mirror_is_of_run(m, entry))
         return "this run did not save it";
     if (entry->is_renamed)
         return "it was saved under another name, and copied or renamed";
@@ -272,7 +272,7 @@ const struct sidestep_listed *mirror_find_near(const struct mirror_look *m,
  * now, or is damaged. */
 static bool may_be_of_run(const struct mirror_look *m, const struct sidestep_listed *far)
 {
-    if (far->is_renamed || (far->run_id != NULL && !is_of_run(m, far)))
+    if (far->is_renamed || (far->run_id != NULL && !mirror_is_of_run(m, far)))
         return false;
     return far->state == SIDESTEP_COMMITTED
                ? far->run_id != NULL

@@ -52,25 +52,30 @@ static enum sidestep_status delete_seen(struct deletion *d, struct store_dir *an
                 "it is deleted, but not all of its files, which 'sidestep gc' removes");
 }
 
+static enum sidestep_status delete_one(struct deletion *d, struct store_dir *annotations_dir,
+                                       uint64_t *bytes, struct sidestep_error *err)
+{
+    bool is_gone;
+
+    TRY(root_of(d->root->store)->deletion.look(d, err));
+    return delete_seen(d, annotations_dir, bytes, &is_gone, err);
+}
+
 enum sidestep_status prune_delete(struct store_dir *root, struct store_dir *annotations_dir,
                                   const char *name, const char *save_id, uint64_t *bytes,
                                   struct sidestep_error *err)
 {
     OWNED_DELETION d = {.root = root, .name = name, .save_id = save_id};
-    bool is_gone;
 
-    TRY(root_of(root->store)->deletion.look(&d, err));
-    return delete_seen(&d, annotations_dir, bytes, &is_gone, err);
+    return delete_one(&d, annotations_dir, bytes, err);
 }
 
 enum sidestep_status prune_make_way(struct store_dir *root, struct store_dir *annotations_dir,
                                     const char *name, struct sidestep_error *err)
 {
     OWNED_DELETION d = {.root = root, .name = name, .makes_way = true};
-    bool is_gone;
 
-    TRY(root_of(root->store)->deletion.look(&d, err));
-    return delete_seen(&d, annotations_dir, NULL, &is_gone, err);
+    return delete_one(&d, annotations_dir, NULL, err);
 }
 
 static void report_kept(const struct prune *p, const struct sidestep_listed *entry, const char *why)

@@ -392,15 +392,23 @@ void series_notify_mirror(struct sidestep_series *series, struct sidestep_save *
         save_release(before);
 }
 
+/* Will it be at the mirror, which keeps its step by number? What another run saved, or was renamed,
+ * is never sent; nor is what is not whole. */
+static bool will_be_mirrored(struct sidestep_series *series, const struct sidestep_listed *entry)
+{
+    uint64_t every = series->mirror != NULL ? series->mirror->keep.keep_every : 0;
+
+    return every != 0 && (uint64_t)entry->step % every == 0 && !entry->is_abandoned &&
+           !entry->is_renamed && entry->save_id != NULL && entry->run_id != NULL &&
+           strcmp(entry->run_id, series->run_id) == 0 &&
+           (entry->state != SIDESTEP_PART || series_is_whole(series, entry));
+}
+
 const char *series_mirror_needs(void *context, const struct sidestep_listed *entry)
 {
     struct sidestep_series *series = context;
 
-    if (series->mirror == NULL || series->mirror->keep.keep_every == 0 || entry->is_abandoned ||
-        entry->save_id == NULL || entry->run_id == NULL || entry->is_renamed ||
-        strcmp(entry->run_id, series->run_id) != 0 ||
-        /* it is never sent */ (uint64_t)entry->step % series->mirror->keep.keep_every != 0 ||
-        (entry->state == SIDESTEP_PART && !series_is_whole(series, entry)))
+    if (!will_be_mirrored(series, entry))
         return NULL;
     lock_acquire(&series->shared.lock);
     bool is_settled = name_list_contains(&series->shared.settled, entry->save_id);

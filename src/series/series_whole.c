@@ -370,11 +370,10 @@ enum sidestep_status series_choose_whole_all(struct sidestep_series *series,
     TRY(comm_gather_all(comm, mine.bytes, mine.length, &offers, err));
     if (comm->rank == 0)
         status = take_offers(&c, &offers, err);
-    TRY(comm_agree_all(comm, status, err));
-    if (comm->rank == 0)
+    if (comm->rank == 0 && status == SIDESTEP_OK)
         list_whole(&c, &ids);
     TRY(share_whole_all(series, &ids, err)); /* also if none can be taken */
-    if (comm->rank == 0)
+    if (comm->rank == 0 && status == SIDESTEP_OK)
         status = choose(&c, whole, err);
     TRY(comm_agree_all(comm, status, err));
     TRY(comm_broadcast_all(comm, whole, sizeof(*whole), 0, err));

@@ -128,13 +128,7 @@ def mirror_is_silent(rig):
 
 
 def main():
-    rig = rigs.Rig(__doc__.splitlines()[0], in_memory=True)
-    reason = networks.reason_not_to(rig)
-    if not os.path.exists(os.path.join(rig.top, ".venv/bin/torchrun")):
-        reason = "there is no .venv with torch"
-    if reason is not None:
-        rig.skip("hosts with their own disks", reason)
-        rig.finish()
+    rig = torchrun.make_rig(__doc__, "hosts with their own disks")
     rig.test("a host dies with its disk, and another one takes its place", dies(rig, [2], [3]))
     rig.test("the host of rank 0 dies with its disk", dies(rig, [0], [3]))
     rig.test("two hosts die with their disks", dies(rig, [0, 2], [4, 3]))

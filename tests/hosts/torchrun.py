@@ -204,14 +204,20 @@ def cut_between_saves(rig, cuts=True):
     return complaints
 
 
-def main():
-    rig = rigs.Rig(__doc__.splitlines()[0], in_memory=True)
+def make_rig(purpose, what):
+    """A rig for ``what``, which is skipped where hosts or torch are missing."""
+    rig = rigs.Rig(purpose.splitlines()[0], in_memory=True)
     reason = networks.reason_not_to(rig)
     if not os.path.exists(os.path.join(rig.top, ".venv/bin/torchrun")):
         reason = "there is no .venv with torch"
     if reason is not None:
-        rig.skip("hosts under torchrun", reason)
+        rig.skip(what, reason)
         rig.finish()
+    return rig
+
+
+def main():
+    rig = make_rig(__doc__, "hosts under torchrun")
     rig.test("torchrun: a host freezes, and a job without it goes on",
              lost_in_a_save(rig, networks.Host.freeze, networks.Host.thaw))
     rig.test("torchrun: a host loses its network, and a job without it goes on",

@@ -212,14 +212,19 @@ static inline void run(struct job *job)
     assert_int_equal(bad, 0);
 }
 
+static inline void add_saves(struct job *job, uint64_t first, uint64_t last)
+{
+    for (uint64_t step = first; step <= last; step++)
+        job->saves[step - first] = step;
+}
+
 /* Save these steps, from the beginning or from the newest. */
 static inline void save_steps(int ranks, const char *nodes, bool resumes, uint64_t first,
                               uint64_t last)
 {
     struct job job = {.ranks = ranks, .nodes = nodes, .resumes = resumes};
 
-    for (uint64_t step = first; step <= last; step++)
-        job.saves[step - first] = step;
+    add_saves(&job, first, last);
     run(&job);
     assert_int_equal(job.saved, SIDESTEP_OK);
 }

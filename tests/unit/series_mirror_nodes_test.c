@@ -11,13 +11,19 @@
 #include "support/flip.h"
 #include "support/node_mirror.h"
 
+/* The mirror keeps each second step. */
+static void keep_every_second(void)
+{
+    far_keep.keep_every = 2;
+    to_mirror.retention = &far_keep;
+}
+
 /* Save steps 1 to ${last}, each of which reaches the mirror. */
 static void mirror_steps(int ranks, const char *nodes, uint64_t last)
 {
     struct job job = make_job(ranks, nodes, false);
 
-    for (uint64_t step = 1; step <= last; step++)
-        job.saves[step - 1] = step;
+    add_saves(&job, 1, last);
     job.is_slow = true;
     run(&job);
     if (job.saved != SIDESTEP_OK || job.closed != SIDESTEP_OK)
@@ -384,8 +390,7 @@ TEST(after_a_step_of_the_mirror_the_others_are_sent_and_kept)
 {
     struct job job;
 
-    far_keep.keep_every = 2;
-    to_mirror.retention = &far_keep;
+    keep_every_second();
     mirror_steps(2, "ab", 3);
     shell("rm -r %s %s", node_path('a', "step-3"), node_path('b', "step-3"));
     shell("rm -r %s%s", node_path('f', "step-2"), "");
@@ -393,8 +398,7 @@ TEST(after_a_step_of_the_mirror_the_others_are_sent_and_kept)
     job.back_to = 3;
     job.keep_last = 1;
     job.is_slow = true;
-    for (uint64_t step = 4; step <= 6; step++)
-        job.saves[step - 4] = step;
+    add_saves(&job, 4, 6);
     run(&job);
     assert_int_equal(job.closed, SIDESTEP_OK);
     expect_whole(2);
@@ -419,13 +423,11 @@ static struct job save_beside(void (*before)(uint64_t step), uint64_t last)
 {
     struct job job = make_job(2, "ab", false);
 
-    far_keep.keep_every = 2;
-    to_mirror.retention = &far_keep;
+    keep_every_second();
     job.keep_last = 1;
     job.is_slow = job.may_fail_save = true;
     job.before = before;
-    for (uint64_t step = 1; step <= last; step++)
-        job.saves[step - 1] = step;
+    add_saves(&job, 1, last);
     run(&job);
     assert_int_equal(job.saved, SIDESTEP_OK);
     return job;
@@ -469,20 +471,17 @@ TEST(a_torn_step_that_the_mirror_would_keep_is_deleted)
 {
     struct job job = make_job(2, "ab", false);
 
-    far_keep.keep_every = 2;
-    to_mirror.retention = &far_keep;
+    keep_every_second();
     job.keep_last = 1;
     job.background = job.is_slow = job.may_fail_save = true;
     job.tears = 'b';
     job.tears_at = 2;
-    for (uint64_t step = 1; step <= 7; step++)
-        job.saves[step - 1] = step;
+    add_saves(&job, 1, 7);
     run(&job); /* closing sends the others */
     job = make_job(2, "ab", true);
     job.keep_last = 1;
     job.is_slow = true;
-    for (uint64_t step = 8; step <= 11; step++)
-        job.saves[step - 8] = step;
+    add_saves(&job, 8, 11);
     run(&job);
     assert_int_equal(job.closed, SIDESTEP_OK);
     assert_false(has('f', "step-2"));
@@ -497,14 +496,12 @@ TEST(a_step_that_rank_0_has_no_part_of_stays_until_it_is_at_the_mirror)
 {
     struct job job = {.ranks = 2, .nodes = "ab", .saves = {1, 2}};
 
-    far_keep.keep_every = 2;
-    to_mirror.retention = &far_keep;
+    keep_every_second();
     run(&job);
     job = make_job(3, "cab", true);
     job.keep_last = 1;
     job.is_slow = true;
-    for (uint64_t step = 3; step <= 7; step++)
-        job.saves[step - 3] = step;
+    add_saves(&job, 3, 7);
     run(&job);
     assert_int_equal(job.closed, SIDESTEP_OK);
     assert_true(has('a', "step-2") && has('b', "step-2"));

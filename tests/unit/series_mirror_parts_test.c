@@ -16,8 +16,7 @@ static struct job run_steps(int ranks, const char *nodes, bool resumes, uint64_t
 {
     struct job job = make_job(ranks, nodes, resumes);
 
-    for (uint64_t step = first; step <= last; step++)
-        job.saves[step - first] = step;
+    add_saves(&job, first, last);
     run(&job);
     if (job.saved != SIDESTEP_OK || job.closed != SIDESTEP_OK)
         fail_msg("%d %d: %s", (int)job.saved, (int)job.closed, job.message);
