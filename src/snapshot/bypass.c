@@ -18,6 +18,9 @@
 /* The kernel shows the buffers of a ring only while no thread has the ring locked. */
 #define RING_TRIES 20u
 #define RING_PAUSE_NS 100000
+/* The address of a slot without a buffer, before Linux 6.13 (struct io_mapped_ubuf dummy_ubuf of
+ * io_uring/rsrc.c); its length is 1, or 4 GiB. Later kernels show "<none>". */
+#define EMPTY_SLOT UINT64_MAX
 
 static enum sidestep_status read_pinned_bytes(uint64_t *bytes, struct sidestep_error *err)
 {
@@ -46,6 +49,7 @@ static bool add_ring_buffers(const char *path, uint64_t *bytes)
 {
     char line[LINE_BYTES];
     unsigned slots = 0, listed = 0, slot, length;
+    unsigned long long address;
     bool has_count = false;
 
     FILE *file = fopen(path, "re");
@@ -55,9 +59,9 @@ static bool add_ring_buffers(const char *path, uint64_t *bytes)
         if (!has_count) {
             has_count = sscanf(line, "UserBufs: %u", &slots) == 1;
         } else {
-            bool used = sscanf(line, "%u: 0x%*x/%u", &slot, &length) == 2;
-            *bytes += used ? length : 0;
-            listed += used || strstr(line, "<none>") != NULL;
+            bool shown = sscanf(line, "%u: 0x%llx/%u", &slot, &address, &length) == 3;
+            *bytes += shown && address != EMPTY_SLOT ? length : 0;
+            listed += shown || strstr(line, "<none>") != NULL;
         }
     }
     (void)fclose(file);
