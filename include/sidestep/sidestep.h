@@ -746,9 +746,12 @@ struct sidestep_huge_pages {
  * Linux 6.1; an older kernel is asked to do it over time, if transparent huge pages are enabled at
  * all.
  *
- * After a fork(2), writes split huge pages.  Where protecting takes long, a background thread joins
- * such pages again between two saves (Linux 6.1; 1 to 2 s per GiB; ${huge_bytes} of struct
- * sidestep_save_info), in memory that has MADV_HUGEPAGE, which this function sets.
+ * Without this call it happens over the first saves: where protecting takes long, a background
+ * thread puts tensors on huge pages between two saves (Linux 6.1; 0.5 to 2 s per GiB; ${huge_bytes}
+ * of struct sidestep_save_info).  So it does with pages that a fork(2) has split.  It waits while
+ * all processors are busy, and leaves pages alone that were never touched, that another process
+ * has, too, or that have MADV_NOHUGEPAGE.  Where the system offers no huge pages ("never"), it only
+ * takes memory that has MADV_HUGEPAGE, which this function sets.
  *
  * An allocator that provides huge pages from the start costs nothing: glibc with
  * GLIBC_TUNABLES=glibc.malloc.hugetlb=1, jemalloc with MALLOC_CONF=thp:always, or
@@ -1036,8 +1039,8 @@ struct sidestep_save_info {
     uint64_t linked_bytes; /* of bytes_total: shared with an earlier checkpoint, not written
                               (SIDESTEP_SERIES_INCREMENTAL); known from WRITTEN on */
     char link_reason[128]; /* why tensors that could have been shared were written, or "" */
-    uint64_t huge_bytes;   /* of tensors: put on huge pages again after the save, because a fork(2)
-                              had split them (sidestep_state_dict_huge_pages()) ... */
+    uint64_t huge_bytes;   /* of tensors: put on huge pages after the save
+                              (sidestep_state_dict_huge_pages()) ... */
     uint64_t huge_ns;      /* ... in this time of a background thread */
     uint64_t backed_off_ns; /* of write_ns: one write at a time, as others read from the disk */
     char pool_reason[128];  /* why the pool is smaller than the state without pool_bytes, or "" */

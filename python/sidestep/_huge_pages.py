@@ -37,11 +37,12 @@ def huge_pages(state_dict: dict[str, Any]) -> HugePages:
     """Put the tensors of ``state_dict``, a state as for `async_save`, on huge pages, as far as
     whole huge pages fit.  Addresses and contents stay.  Needs Linux 6.1.  Not collective.
 
-    Call it once, after the model and the optimizer's state were made, and not between a save and
-    its RELEASED.  Then `async_save` stops the loop for at most 1 ms per GiB instead of 20, and
-    computing is often faster, too.  It takes 0.2 to 3 s per GiB that has to be moved.  Forked
-    processes (workers of a ``DataLoader``) split huge pages; a background thread joins them again
-    between two saves.
+    Optional: a background thread does the same between the first saves, while a processor is idle.
+    Called once, after the model and the optimizer's state were made, and not between a save and its
+    RELEASED, it is done before the first save.  Then `async_save` stops the loop for at most 1 ms
+    per GiB instead of 20, and computing is often faster, too.  It takes 0.2 to 3 s per GiB that has
+    to be moved.  Forked processes (workers of a ``DataLoader``) split huge pages; the background
+    thread joins them again.
     """
     report = abi.HugePages()
     state = StateDict(flatten(call_stateful(state_dict)))

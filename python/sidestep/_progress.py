@@ -58,7 +58,7 @@ class Progress:
     linked_bytes   of bytes_total: shared with an earlier checkpoint, not written (known once
                    written)
     link_reason    why tensors that could have been shared were written, or ""
-    huge_bytes     put on huge pages again after the save, because a forked process split them ...
+    huge_bytes     put on huge pages after the save ...
     huge_s         ... in this time of a background thread
     backed_off_s   of write_s: one write at a time, because others read from the disk (known once
                    written)

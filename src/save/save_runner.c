@@ -10,7 +10,7 @@
 
 #include "base/base.h"
 #include "commit/commit.h"
-#include "save/huge_page_recovery.h"
+#include "save/collapse.h"
 #include "save/save.h"
 #include "save/save_shard.h"
 #include "snapshot/snapshot.h"
@@ -129,23 +129,23 @@ static void run(struct sidestep_save *save) ON_THREAD(RUNNER)
 }
 
 /* The last step of a save, for which nobody waits. */
-static void recover_huge_pages(struct sidestep_save *save)
+static void make_huge_pages(struct sidestep_save *save)
 {
     struct sidestep_engine *engine = save->engine;
     struct sidestep_save_info *info = &save->shared.info;
-    struct huge_page_recovery recovered;
+    struct collapse made;
 
     if (info->snapshot != SIDESTEP_SNAPSHOT_COW || save_get_state(save) > SIDESTEP_SAVE_COMMITTED ||
-        !huge_page_recovery_is_needed(info->cow_bytes, info->stage_ns))
+        !collapse_is_due(info))
         return;
-    huge_page_recovery_run(save->pipeline.cow, &engine->throttle, engine->clock, &recovered);
+    collapse_run(save->pipeline.cow, &engine->throttle, engine->clock, &made);
     lock_acquire(&save->shared.lock);
-    info->huge_bytes = recovered.bytes;
-    info->huge_ns = recovered.took_ns;
+    info->huge_bytes = made.bytes;
+    info->huge_ns = made.took_ns;
     lock_release(&save->shared.lock);
     events_emit(&engine->events, "huge_pages",
                 json_pack("{s:s, s:I, s:I}", "save_id", save->commit.save_id, "huge_bytes",
-                          (json_int_t)recovered.bytes, "huge_ns", (json_int_t)recovered.took_ns));
+                          (json_int_t)made.bytes, "huge_ns", (json_int_t)made.took_ns));
 }
 
 /* A save by copy is next.  Nobody waits now, so touch its pool. */
@@ -169,6 +169,6 @@ void save_run(struct sidestep_save *save)
     THREAD_IS(RUNNER);
     run(save);
     turn_end_hurry(save);
-    recover_huge_pages(save);
+    make_huge_pages(save);
     warm_pool(save);
 }

@@ -65,10 +65,15 @@ static void update_copy_ahead(struct snapshot_policy *policy, uint64_t faults) O
         policy->copy_ahead_saves_left == 0 ? policy->saves_without_faults + 1 : 0;
 }
 
+bool snapshot_policy_was_busy(const struct sidestep_save_info *info)
+{
+    return info->cpu_wait_ns > BUSY_WAIT_FACTOR * info->cpu_ns;
+}
+
 /* What ${cpu_ns} of processor time in the background cost a trainer beside the save of ${info}. */
 static uint64_t trainer_share(const struct sidestep_save_info *info, uint64_t cpu_ns)
 {
-    return info->cpu_wait_ns > BUSY_WAIT_FACTOR * info->cpu_ns ? cpu_ns / thread_cpu_count() : 0;
+    return snapshot_policy_was_busy(info) ? cpu_ns / thread_cpu_count() : 0;
 }
 
 static uint64_t scale_to(uint64_t bytes, uint64_t per_gib)

@@ -73,6 +73,8 @@ void snapshot_policy_note_cow_failure(struct snapshot_policy *policy,
 bool snapshot_policy_can_trim_pool(const struct snapshot_policy *policy) ON_THREAD(CALLER);
 /* After how many page faults the copiers begin.  Call after snapshot_policy_choose(). */
 uint64_t snapshot_policy_choose_copy_threshold(struct snapshot_policy *policy) ON_THREAD(CALLER);
+/* Did the trainer beside the save of ${info} keep all processors busy? */
+bool snapshot_policy_was_busy(const struct sidestep_save_info *info);
 void snapshot_policy_report_stats(const struct cow_stats *stats, struct sidestep_save_info *info);
 /* Add the statistics of an event to ${fields}.  Adds nothing if memory is short. */
 void snapshot_policy_report_event(const struct sidestep_save_info *info, json_t *fields);

@@ -18,8 +18,8 @@
 /* The kernel shows the buffers of a ring only while no thread has the ring locked. */
 #define RING_TRIES 20u
 #define RING_PAUSE_NS 100000
-/* The address of a slot without a buffer, before Linux 6.13 (struct io_mapped_ubuf dummy_ubuf of
- * io_uring/rsrc.c); its length is 1, or 4 GiB. Later kernels show "<none>". */
+/* The address of a slot without a buffer, before Linux 6.13 (the kernel's dummy_ubuf); its length
+ * is 1, or 4 GiB. Later kernels show "<none>". */
 #define EMPTY_SLOT UINT64_MAX
 
 static enum sidestep_status read_pinned_bytes(uint64_t *bytes, struct sidestep_error *err)

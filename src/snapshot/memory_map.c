@@ -22,10 +22,10 @@ struct map_reader {
     void (*each)(void *context, uint64_t begin, uint64_t end, enum memory_map_kind kind);
     void (*each_access)(void *context, uint64_t begin, uint64_t end, bool writable);
     void (*each_file)(void *context, uint64_t begin, uint64_t end);
-    void (*each_huge)(void *context, uint64_t begin, uint64_t end, uint64_t huge_bytes);
+    void (*each_huge)(void *context, const struct memory_map_huge *mapping);
     void *context;
-    uint64_t stack;                  /* an address in the caller's stack */
-    uint64_t begin, end, huge_bytes; /* the mapping whose lines are being read */
+    uint64_t stack;              /* an address in the caller's stack */
+    struct memory_map_huge huge; /* the mapping whose lines are being read */
 };
 
 const char *memory_map_kind_text(enum memory_map_kind kind)
@@ -241,13 +241,19 @@ bool memory_map_has_file(struct memory_map_files *files, uint64_t begin, uint64_
 static void parse_detail(struct map_reader *r, const char *line)
 {
     static const char pages[] = "AnonHugePages:", flags[] = "VmFlags:";
+    struct memory_map_huge *huge = &r->huge;
+    const char *text = parse_range(line, &huge->begin, &huge->end);
 
-    if (parse_range(line, &r->begin, &r->end) != NULL)
-        r->huge_bytes = 0;
-    else if (strncmp(line, pages, strlen(pages)) == 0)
-        r->huge_bytes = strtoull(line + strlen(pages), NULL, 10) * 1024;
-    else if (strncmp(line, flags, strlen(flags)) == 0 && strstr(line, " hg") != NULL)
-        r->each_huge(r->context, r->begin, r->end, r->huge_bytes);
+    if (text != NULL) {
+        huge->huge_bytes = 0;
+        huge->may = kind_of(text, huge->begin, huge->end, r->stack) == MEMORY_MAP_PRIVATE;
+    } else if (strncmp(line, pages, strlen(pages)) == 0)
+        huge->huge_bytes = strtoull(line + strlen(pages), NULL, 10) * 1024;
+    else if (strncmp(line, flags, strlen(flags)) == 0) {
+        huge->asks = strstr(line, " hg") != NULL;
+        huge->may = huge->may && strstr(line, " nh") == NULL;
+        r->each_huge(r->context, huge);
+    }
 }
 
 /* Parse the complete lines.  Returns how many bytes they have. */
@@ -318,11 +324,14 @@ enum sidestep_status memory_map_read_files(void (*each)(void *context, uint64_t 
     return read_lines(&r, "/proc/self/maps", err);
 }
 
-enum sidestep_status memory_map_read_huge(void (*each)(void *context, uint64_t begin, uint64_t end,
-                                                       uint64_t huge_bytes),
+enum sidestep_status memory_map_read_huge(void (*each)(void *context,
+                                                       const struct memory_map_huge *mapping),
                                           void *context, struct sidestep_error *err)
 {
-    struct map_reader r = {.parse = parse_detail, .each_huge = each, .context = context};
+    struct map_reader r = {.parse = parse_detail,
+                           .each_huge = each,
+                           .context = context,
+                           .stack = (uint64_t)(uintptr_t)&r};
 
     return read_lines(&r, "/proc/self/smaps", err);
 }

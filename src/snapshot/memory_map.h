@@ -56,10 +56,16 @@ void memory_map_files_close(struct memory_map_files *files);
 /* Is some of [begin, end) mapped from a file?  Without an answer: true. */
 bool memory_map_has_file(struct memory_map_files *files, uint64_t begin, uint64_t end);
 
-/* Call ${each} for every mapping with MADV_HUGEPAGE, and tell it how many bytes are on huge pages.
- * Slow: the kernel walks the pages of all mappings. */
-enum sidestep_status memory_map_read_huge(void (*each)(void *context, uint64_t begin, uint64_t end,
-                                                       uint64_t huge_bytes),
+/* A mapping, and what it has to do with huge pages. */
+struct memory_map_huge {
+    uint64_t begin, end;
+    uint64_t huge_bytes; /* on huge pages */
+    bool asks;           /* MADV_HUGEPAGE */
+    bool may;            /* private memory of no file, without MADV_NOHUGEPAGE */
+};
+/* Call ${each} for every mapping.  Slow: the kernel walks the pages of all of them. */
+enum sidestep_status memory_map_read_huge(void (*each)(void *context,
+                                                       const struct memory_map_huge *mapping),
                                           void *context, struct sidestep_error *err);
 
 #endif

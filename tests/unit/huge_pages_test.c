@@ -2,6 +2,7 @@
 /* huge_pages_test.c -- tensors are put on huge pages, and keep their addresses and contents. */
 #include <errno.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 
 #include "snapshot/huge_page.h"
@@ -9,6 +10,8 @@
 #include "support/held.h"
 
 #define HUGE (2 * MIB)
+
+static bool no_page_is_left; /* the kernel has no huge page for save_and_collapse() */
 
 /* Bytes of [memory, memory + bytes) on huge pages, as the kernel counts them; -1: it does not. */
 static long huge_bytes_at(const void *memory, size_t bytes)
@@ -143,15 +146,17 @@ struct covered {
     uint64_t last_end;
 };
 
-static void take_huge(void *context, uint64_t begin, uint64_t end, uint64_t huge_bytes)
+static void take_huge(void *context, const struct memory_map_huge *mapping)
 {
     struct covered *c = context;
 
-    assert_true(c->last_end <= begin && begin < end);
-    assert_true(huge_bytes <= end - begin);
-    c->last_end = end;
+    assert_true(c->last_end <= mapping->begin && mapping->begin < mapping->end);
+    assert_true(mapping->huge_bytes <= mapping->end - mapping->begin);
+    c->last_end = mapping->end;
+    if (!mapping->asks)
+        return;
     c->mappings++;
-    c->with_it += begin <= c->at && c->at < end;
+    c->with_it += mapping->begin <= c->at && c->at < mapping->end;
 }
 
 /* Mappings with huge pages are reported one by one, those between them are not. */
@@ -189,12 +194,12 @@ static void rewrite_beside_a_child(uint64_t epoch)
     assert_int_equal(waitpid(child, NULL, 0), child);
 }
 
-/* A save that finds split pages, and its result within ${tries} times 20 ms. */
-static struct sidestep_save_info save_and_mend(unsigned tries)
+/* A save that finds small pages, and its result within ${tries} times 20 ms. */
+static struct sidestep_save_info save_and_collapse(unsigned tries)
 {
     struct sidestep_save_info info = SIDESTEP_SAVE_INFO_INIT;
 
-    fault_arm("huge.missing", 1, true, 0);
+    fault_arm(no_page_is_left ? "huge.missing|huge.collapse" : "huge.missing", 1, true, ENOMEM);
     expect_ok(start());
     expect_ok(sidestep_save_watch(job.save, SIDESTEP_SAVE_COMMITTED, -1, &job.err));
     for (unsigned i = 0; i < tries && info.huge_ns == 0; i++) {
@@ -222,7 +227,7 @@ TEST(split_huge_pages_are_joined_again)
     }
     rewrite_beside_a_child(2);
     assert_true(huge_bytes_at(mapping, 20 * MIB) < (long)(12 * MIB));
-    struct sidestep_save_info info = save_and_mend(500);
+    struct sidestep_save_info info = save_and_collapse(500);
     assert_true(info.huge_bytes > 0 && info.huge_bytes <= 12 * MIB);
     assert_true(info.huge_ns != 0);
     assert_int_equal(huge_bytes_at(mapping, 20 * MIB), 12 * MIB);
@@ -233,18 +238,114 @@ TEST(split_huge_pages_are_joined_again)
     munmap(mapping, 20 * MIB);
 }
 
-/* The control: pages without MADV_HUGEPAGE stay as they are. */
-TEST(pages_without_a_request_stay_small)
+/* Memory that asks for nothing, on small pages also where all memory gets huge ones. ${touched}
+ * bytes of it are there. */
+static unsigned char *plain_pages(unsigned char **map_of_it, size_t touched)
 {
-    unsigned char *mapping, *memory = small_pages(&mapping);
+    FILE *file = fopen("/sys/kernel/mm/transparent_hugepage/enabled", "r");
+    char line[64] = "[never]";
+
+    if (file != NULL) {
+        assert_non_null(fgets(line, sizeof(line), file));
+        fclose(file);
+    }
+    if (strstr(line, "[never]") != NULL) {
+        print_message("no huge pages here\n");
+        skip();
+    }
+    *map_of_it = map(20 * MIB);
+    unsigned char *memory = (unsigned char *)(((uintptr_t)*map_of_it + HUGE) / HUGE * HUGE);
+    assert_int_equal(prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0), 0);
+    memset(memory, 1, touched);
+    assert_int_equal(prctl(PR_SET_THP_DISABLE, 0, 0, 0, 0), 0);
+    return memory;
+}
+
+static void need_collapse(unsigned char *memory)
+{
+    if (cow_works && madvise(memory, HUGE, MADV_COLLAPSE) == 0)
+        return;
+    print_message("no MADV_COLLAPSE, or no write protection here\n");
+    skip();
+}
+
+/* Nobody has asked: the first save that protects small pages makes them huge. */
+TEST(small_pages_become_huge)
+{
+    need_huge_pages_of_2_mib();
+    unsigned char *mapping, *memory = plain_pages(&mapping, 16 * MIB);
+    need_collapse(memory + 14 * MIB);
     begin(SIDESTEP_SNAPSHOT_COW);
     add(memory, 12 * MIB, 1, 0);
     fill(1);
-    struct sidestep_save_info info = save_and_mend(5);
+    struct sidestep_save_info info = save_and_collapse(500);
+    assert_int_equal(info.huge_bytes, 12 * MIB);
+    assert_int_equal(huge_bytes_at(mapping, 20 * MIB), 14 * MIB);
+    expect_epoch(1);
+    save_and_overwrite();
+    end();
+    munmap(mapping, 20 * MIB);
+}
+
+static void expect_small(unsigned char *memory, size_t bytes)
+{
+    begin(SIDESTEP_SNAPSHOT_COW);
+    add(memory, bytes, 1, 0);
+    struct sidestep_save_info info = save_and_collapse(5);
     end();
     assert_int_equal(info.huge_bytes, 0);
-    assert_int_equal(info.huge_ns, 0);
+}
+
+/* Controls: what the program wants small, what would take memory, and what a child has, too. */
+TEST(pages_that_should_be_small_stay_small)
+{
+    unsigned char *mapping, *memory = small_pages(&mapping);
+
+    expect_small(memory, 12 * MIB);
     assert_true(huge_bytes_at(mapping, 20 * MIB) <= 0);
+    munmap(mapping, 20 * MIB);
+}
+
+TEST(pages_that_were_never_touched_stay_away)
+{
+    need_huge_pages_of_2_mib();
+    unsigned char *mapping, *memory = plain_pages(&mapping, HUGE - 4096);
+
+    assert_int_equal(*(volatile unsigned char *)(memory + HUGE - 4096), 0); /* the zero page */
+    expect_small(memory, 2 * HUGE);
+    assert_true(huge_bytes_at(mapping, 20 * MIB) <= 0);
+    munmap(mapping, 20 * MIB);
+}
+
+TEST(pages_of_a_child_stay_small)
+{
+    need_huge_pages_of_2_mib();
+    unsigned char *mapping, *memory = plain_pages(&mapping, 8 * MIB);
+    pid_t child = fork();
+
+    assert_true(child >= 0);
+    if (child == 0) {
+        pause();
+        _exit(0);
+    }
+    expect_small(memory, 8 * MIB);
+    assert_true(huge_bytes_at(mapping, 20 * MIB) <= 0);
+    assert_int_equal(kill(child, SIGKILL), 0);
+    assert_int_equal(waitpid(child, NULL, 0), child);
+    munmap(mapping, 20 * MIB);
+}
+
+/* A kernel that has no huge page left is asked a few times, and then no more. */
+TEST(a_kernel_without_huge_pages_is_left_alone)
+{
+    need_huge_pages_of_2_mib();
+    unsigned char *mapping, *memory = plain_pages(&mapping, 16 * MIB);
+
+    need_collapse(memory + 14 * MIB);
+    no_page_is_left = true;
+    expect_small(memory, 12 * MIB);
+    no_page_is_left = false;
+    assert_int_equal(huge_bytes_at(mapping, 20 * MIB), HUGE);
     munmap(mapping, 20 * MIB);
 }
 
