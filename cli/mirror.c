@@ -21,6 +21,7 @@
 #define MAX_THREADS 64
 #define NS_PER_S 1000000000ull
 #define INTERVAL_NS (10 * NS_PER_S)
+#define MAX_TRIES 4u                      /* a second apart */
 #define MOST_INTERVAL_NS (300 * NS_PER_S) /* between attempts that fail */
 
 struct mirroring {
@@ -137,7 +138,8 @@ static void print(const struct mirroring *m, const struct sidestep_mirror_report
 
 /* ---- once */
 
-static enum sidestep_status update(struct mirroring *m, enum sidestep_status *passed,
+/* ${is_last}: also print why parts of a run that goes on were passed over. */
+static enum sidestep_status update(struct mirroring *m, bool is_last, enum sidestep_status *passed,
                                    struct sidestep_error *err)
 {
     struct sidestep_mirror_report report = {0};
@@ -148,18 +150,36 @@ static enum sidestep_status update(struct mirroring *m, enum sidestep_status *pa
     m->options.context = &progress;
     enum sidestep_status status = sidestep_mirror(m->root, m->mirror, &m->options, &report, err);
     cli_progress_end(&progress);
-    if (status == SIDESTEP_OK || report.sent_count + report.removed_count != 0)
-        print(m, &report);
     *passed = report.passed_status;
+    if ((status == SIDESTEP_OK && (is_last || *passed != SIDESTEP_EMISMATCH)) ||
+        report.sent_count + report.removed_count != 0)
+        print(m, &report);
     sidestep_mirror_report_release(&report);
     return status;
 }
 
+/* A signal ends it soon: SA_RESTART does not go on with nanosleep(). */
+static void sleep_for(uint64_t ns)
+{
+    struct timespec time = {.tv_sec = (time_t)(ns / NS_PER_S), .tv_nsec = (long)(ns % NS_PER_S)};
+
+    if (!cli_interrupt_received())
+        (void)nanosleep(&time, NULL);
+}
+
+/* A run that was killed a moment ago may not have gone yet, and other nodes wait for this one. */
 static int run_once(struct mirroring *m)
 {
     struct sidestep_error err = {0};
-    enum sidestep_status passed = SIDESTEP_OK, status = update(m, &passed, &err);
+    enum sidestep_status passed = SIDESTEP_EMISMATCH, status = SIDESTEP_OK;
 
+    for (unsigned tries = 1; status == SIDESTEP_OK && passed == SIDESTEP_EMISMATCH &&
+                             tries <= MAX_TRIES && !cli_interrupt_received();
+         tries++) {
+        if (tries > 1)
+            sleep_for(NS_PER_S);
+        status = update(m, tries == MAX_TRIES, &passed, &err);
+    }
     if (status == SIDESTEP_ECANCELLED)
         cli_output_note(m->cli, "the same command goes on from here");
     return status == SIDESTEP_OK ? sidestep_status_exit(passed) : cli_output_error(m->cli, &err);
@@ -230,22 +250,14 @@ static enum sidestep_status follow_once(struct mirroring *m, struct sidestep_err
 
     if (now != 0 && now == m->seen)
         return SIDESTEP_OK;
-    enum sidestep_status status = update(m, &passed, err);
-    m->seen = status == SIDESTEP_OK ? now : 0;
+    enum sidestep_status status = update(m, true, &passed, err);
+    /* EMISMATCH: the run goes on, and sends its parts itself. Nothing shows when it ends. */
+    m->seen = status == SIDESTEP_OK && passed != SIDESTEP_EMISMATCH ? now : 0;
     if (status == SIDESTEP_OK)
         m->complaint[0] = '\0';
     else if (!is_final(status) && !cli_interrupt_received())
         complain(m, err->message);
     return status;
-}
-
-/* A signal ends it soon: SA_RESTART does not go on with nanosleep(). */
-static void sleep_for(uint64_t ns)
-{
-    struct timespec time = {.tv_sec = (time_t)(ns / NS_PER_S), .tv_nsec = (long)(ns % NS_PER_S)};
-
-    if (!cli_interrupt_received())
-        (void)nanosleep(&time, NULL);
 }
 
 static int follow(struct mirroring *m)

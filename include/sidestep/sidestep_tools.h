@@ -839,8 +839,12 @@ struct sidestep_mirror_report {
  *
  * ${retention} concerns the mirror only, and only checkpoints of this run.  It deletes nothing if a
  * run has the mirror open as its own root.  What interrupted copies left at the mirror is removed
- * when nothing is left to be sent.  Nothing at ${root} is changed.  Parts of checkpoints
- * (SIDESTEP_SERIES_PER_NODE) are passed over: only the run itself can send them.
+ * when nothing is left to be sent.  Nothing at ${root} is changed.
+ *
+ * Parts of checkpoints (SIDESTEP_SERIES_PER_NODE) are sent by such a call on each node, at the same
+ * time, when the run is over.  The node that has the part of rank 0 publishes.  Each call returns
+ * when the checkpoint is at the mirror.  While the run goes on, they are passed over with
+ * EMISMATCH: it sends them itself.
  *
  * It works in a thread of its own, with low priority, and blocks the caller until that has ended.
  * Memory as for sidestep_copy().  Any thread; not collective.  ${options} and ${report} may be
@@ -849,8 +853,9 @@ struct sidestep_mirror_report {
  * Errors: SIDESTEP_ENOTFOUND: there is no series at ${root} (yet).  SIDESTEP_EMISMATCH: the mirror
  * has checkpoints of another run.  SIDESTEP_EABORTED: the mirror has checkpoints of a later
  * incarnation of the run, so what is at ${root} is outdated.  SIDESTEP_EINVAL: both are one place,
- * or an option is wrong.  Those of sidestep_copy().  After all of them, what is at the mirror is
- * whole.
+ * or an option is wrong.  SIDESTEP_EPEER, SIDESTEP_ETIMEDOUT: another node has no whole part of the
+ * newest, or sent nothing for ten minutes; older ones were tried.  Those of sidestep_copy().  After
+ * all of them, what is at the mirror is whole.
  */
 SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
 sidestep_mirror(const char *root, const char *mirror, const struct sidestep_mirror_options *options,

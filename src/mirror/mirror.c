@@ -111,6 +111,11 @@ void sidestep_mirror_report_release(struct sidestep_mirror_report *report)
 
 /* ---- send */
 
+static bool is_ours_to_send(const struct mirror_look *m, size_t i)
+{
+    return m->entries[i].state != SIDESTEP_PART || mirror_leads_parts(m, &m->entries[i]);
+}
+
 static enum sidestep_status copy(struct mirror_look *m, size_t i, const char *to,
                                  struct sidestep_copy_report *copied, struct sidestep_error *err)
 {
@@ -161,18 +166,6 @@ static void record_failure(struct mirror_look *m, size_t i, enum sidestep_status
         snprintf(m->failed_id, sizeof(m->failed_id), "%s", m->entries[i].save_id);
 }
 
-/* EEXISTS: is what has the name this save, which another process has sent meanwhile? The next look
- * finds out whether it is whole. */
-static bool is_there_now(const struct mirror_look *m, size_t i, const char *to)
-{
-    uint64_t identity = 0;
-    OWNED_DIR *dir = NULL;
-
-    return store_dir_open(m->far.store, NULL, to, &dir, NULL) == SIDESTEP_OK &&
-           commit_read_identity(dir, &identity, NULL) == SIDESTEP_OK &&
-           identity == commit_identity(m->entries[i].save_id);
-}
-
 static enum sidestep_status settle(struct mirror_look *m, size_t i, struct sidestep_error *err)
 {
     return m->items[i].is_asked ? name_list_add(&m->settled, m->entries[i].save_id, err)
@@ -185,6 +178,8 @@ static enum sidestep_status record_there(struct mirror_look *m, size_t i, const 
     m->items[i].is_there = true;
     if (!m->items[i].is_left_behind && m->items[i].step > m->newest_there)
         m->newest_there = m->items[i].step;
+    if (!is_ours_to_send(m, i)) /* who sent it knows what was said of it */
+        return SIDESTEP_OK;
     return WRAP(mirror_annotate(m, &m->entries[i], err), err, "annotate '%s'", to);
 }
 
@@ -194,6 +189,17 @@ static enum sidestep_status record_sent(struct mirror_look *m, size_t i, const c
     TRY(add_sent(m, to, err));
     TRY(settle(m, i, err));
     return record_there(m, i, to, err);
+}
+
+static enum sidestep_status send(struct mirror_look *m, size_t i, const char *to,
+                                 struct sidestep_copy_report *copied, struct sidestep_error *err)
+{
+    const struct sidestep_listed *entry = &m->entries[i];
+
+    if (!is_ours_to_send(m, i))
+        return mirror_await_parts(m, entry, to, err);
+    return entry->state == SIDESTEP_PART ? mirror_send_parts(m, entry, to, copied, err)
+                                         : copy(m, i, to, copied, err);
 }
 
 static enum sidestep_status send_one(struct mirror_look *m, size_t i, struct sidestep_error *err)
@@ -206,14 +212,12 @@ static enum sidestep_status send_one(struct mirror_look *m, size_t i, struct sid
 
     if (to == NULL)
         return FAIL_NOMEM(err, strlen(root));
-    enum sidestep_status status = m->entries[i].state == SIDESTEP_PART
-                                      ? mirror_send_parts(m, &m->entries[i], to, &copied, &why)
-                                      : copy(m, i, to, &copied, &why);
+    enum sidestep_status status = send(m, i, to, &copied, &why);
     m->report->bytes += copied.copied_bytes;
     if (status == SIDESTEP_OK)
         return record_sent(m, i, to, err);
     if (m->entries[i].state == SIDESTEP_PART && status == SIDESTEP_EEXISTS &&
-        is_there_now(m, i, to))
+        mirror_is_there(m, &m->entries[i], to))
         return record_there(m, i, to, err);
     if (!is_of_one(m, i, status)) {
         error_wrap(&why, "send '%s' to '%s'", m->entries[i].path, to);
@@ -259,10 +263,12 @@ static enum sidestep_status update(struct mirror_look *m, struct sidestep_error 
     TRY(mirror_read(m, err));
     TRY(list_settled(m, err));
     for (size_t i = 0; i < m->count; i++)
-        if (m->items[i].is_there)
+        if (m->items[i].is_there && is_ours_to_send(m, i))
             TRY(WRAP(mirror_annotate(m, &m->entries[i], err), err, "annotate '%s' at the mirror",
                      m->entries[i].name));
     enum sidestep_status status = send_all(m, err);
+    if (m->parts != NULL && m->parts->is_over)
+        mirror_end_sending(m);
     if (status != SIDESTEP_OK) {
         (void)note_passed(m, NULL);
         return status;
@@ -298,6 +304,8 @@ enum sidestep_status mirror_run(struct mirror_look *m, struct sidestep_mirror_re
     m->report = report;
     report->owner = m->findings;
     m->newest_there = -1;
+    if (!m->is_claimed) /* not a process of the run */
+        mirror_take_parts(m);
     TRY(throttle_init(&m->throttle, true, m->options.bytes_per_second, NULL, err));
     throttle_attach_thread(&m->throttle);
     enum sidestep_status status = update(m, err);

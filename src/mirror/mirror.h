@@ -55,6 +55,7 @@ struct mirror_parts {
     void *context;
     uint64_t timeout_ns; /* without any progress of theirs */
     uint32_t rank;       /* in whose name this process refuses what it has no part of; not 0 */
+    bool is_over;        /* no process of the run goes on: see mirror_nodes.c */
 };
 
 /* One of the two places. */
@@ -73,6 +74,19 @@ struct mirror_findings {
     const char **sent, **passed;
     size_t sent_count, sent_capacity, passed_count, passed_capacity;
     struct gc_report *pruned; /* NULL: nothing was pruned */
+};
+
+/* Another process than that which sends a save of parts. Zeroed at first. */
+struct mirror_answer {
+    char seen[SAVE_ID_HEX];     /* the last attempt that was seen ... */
+    bool has_ended;             /* ... after which nothing more is sent, and ... */
+    bool is_sent;               /* ... its save, ->save_id, is at the mirror */
+    char attempt[SAVE_ID_HEX];  /* to send a save, in which it has voted last */
+    bool is_wanted;             /* the save that is being sent has no part here */
+    char save_id[SAVE_ID_HEX];  /* of that save ... */
+    char name[FILE_NAME_BYTES]; /* ... and its name */
+    char failing[SAVE_ID_HEX];  /* the attempt in which putting the part fails; "": none ... */
+    uint64_t failing_since_ns;  /* ... and since when */
 };
 
 struct mirror_look {
@@ -97,6 +111,10 @@ struct mirror_look {
                                       another process */
     char failed_id[SAVE_ID_HEX];   /* its save id; "": there is none */
     bool has_unnamed; /* a new checkpoint at the mirror lacks only its name: it is not swept */
+    char attempt[SAVE_ID_HEX]; /* the last one of this look to send a save of parts; "": none ... */
+    bool attempt_is_sent;      /* ... and whether that is at the mirror */
+    struct mirror_parts own_parts; /* of mirror_nodes.c */
+    struct mirror_answer answer;   /* of mirror_nodes.c */
     struct mirror_findings *findings;
     struct sidestep_mirror_report *report;
 
@@ -131,6 +149,10 @@ bool mirror_is_damaged(const struct mirror_level *level, const struct sidestep_l
 const struct sidestep_listed *mirror_find(const struct mirror_look *m, const char *name);
 /* Is there a checkpoint at the mirror that is replaced, if one of this name is sent? */
 bool mirror_replaces(const struct mirror_look *m, const char *name);
+/* Has what lies at ${to} the save id of ${entry}, because another process has sent it meanwhile?
+ * The next look finds out whether it is whole. */
+bool mirror_is_there(const struct mirror_look *m, const struct sidestep_listed *entry,
+                     const char *to);
 void mirror_release(struct mirror_look *m);
 
 /* mirror_owner.c: which run the mirror has, and its newest incarnation: from the record in its
@@ -210,15 +232,6 @@ enum sidestep_status mirror_find_later(struct mirror_look *m, const struct mirro
 enum sidestep_status mirror_send_parts(struct mirror_look *m, const struct sidestep_listed *entry,
                                        const char *to, struct sidestep_copy_report *copied,
                                        struct sidestep_error *err);
-/* Such another process. Zeroed at first. */
-struct mirror_answer {
-    char attempt[SAVE_ID_HEX];  /* to send a save, in which it has voted last */
-    bool is_wanted;             /* the save that is being sent has no part here */
-    char save_id[SAVE_ID_HEX];  /* of that save ... */
-    char name[FILE_NAME_BYTES]; /* ... and its name */
-    char failing[SAVE_ID_HEX];  /* the attempt in which putting the part fails; "": none ... */
-    uint64_t failing_since_ns;  /* ... and since when */
-};
 /* Look whether a save is being sent that this process has a part of, and send that. ${m}: the
  * options, ${parts} and both levels are set; only their roots and stores are used. ${refused}: if
  * this save is being sent, and it has no part of it, say so. If putting it fails for as long as a
@@ -226,6 +239,24 @@ struct mirror_answer {
  * an error who waits for the part was told, or the next call tries again. */
 enum sidestep_status mirror_answer(struct mirror_look *m, struct mirror_answer *answer,
                                    const char *refused, bool *again, struct sidestep_error *err);
+
+/* Tell the others that this look sends nothing more. */
+void mirror_end_sending(struct mirror_look *m);
+
+/*
+ * mirror_nodes.c: sidestep_mirror() where each node has a directory for itself, and the run is
+ * over. A call on each node does what the threads of the run did: on the node that has the part of
+ * rank 0, it sends (mirror_send_parts()), on the others it answers, and waits until the save is
+ * there.
+ */
+/* Set m->parts, if no process of the run has the near level open. */
+void mirror_take_parts(struct mirror_look *m);
+/* Is it for this call to send the save of this part, to annotate it, and to sweep? */
+bool mirror_leads_parts(const struct mirror_look *m, const struct sidestep_listed *part);
+/* Answer until the save of ${part} is at ${to}. EPEER: who sends has ended without it. ETIMEDOUT:
+ * nobody sends it. */
+enum sidestep_status mirror_await_parts(struct mirror_look *m, const struct sidestep_listed *part,
+                                        const char *to, struct sidestep_error *err);
 
 /* mirror_clean.c: apply the retention at the mirror, and remove what interrupted copies left. It
  * changes nothing if a run has the mirror open as its own root. */

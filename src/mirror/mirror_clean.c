@@ -35,11 +35,17 @@ static enum sidestep_status prune(struct mirror_look *m, struct lease *lease,
     return error_copy(err, &prune.failure);
 }
 
-/* May the run itself go on with a part that it sends? Who sees one directory cannot know. */
+/* May another process go on with a part that it sends? */
+static bool may_be_sent(const struct mirror_look *m, size_t i)
+{
+    return m->entries[i].state == SIDESTEP_PART && !m->items[i].is_there &&
+           !mirror_leads_parts(m, &m->entries[i]);
+}
+
 static bool has_parts_to_send(const struct mirror_look *m)
 {
-    for (size_t i = 0; m->parts == NULL && i < m->count; i++)
-        if (m->entries[i].state == SIDESTEP_PART && !m->items[i].is_there)
+    for (size_t i = 0; i < m->count; i++)
+        if (may_be_sent(m, i))
             return true;
     return false;
 }

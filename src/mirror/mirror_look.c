@@ -164,6 +164,17 @@ static bool is_same_save(const struct sidestep_listed *a, const struct sidestep_
     return a->save_id != NULL && b->save_id != NULL && strcmp(a->save_id, b->save_id) == 0;
 }
 
+bool mirror_is_there(const struct mirror_look *m, const struct sidestep_listed *entry,
+                     const char *to)
+{
+    uint64_t identity = 0;
+    OWNED_DIR *dir = NULL;
+
+    return store_dir_open(m->far.store, NULL, to, &dir, NULL) == SIDESTEP_OK &&
+           commit_read_identity(dir, &identity, NULL) == SIDESTEP_OK &&
+           identity == commit_identity(entry->save_id);
+}
+
 bool mirror_replaces(const struct mirror_look *m, const char *name)
 {
     const struct sidestep_listed *far = mirror_find(m, name);
@@ -192,7 +203,7 @@ static const char *find_part_objection(const struct mirror_look *m,
                                        const struct sidestep_listed *entry)
 {
     if (m->parts == NULL)
-        return "it is one part of a checkpoint, which only the run itself can send";
+        return "it is one part of a checkpoint, which the run itself sends while it goes on";
     return m->parts->objection(m->parts->context, entry);
 }
 

@@ -14,30 +14,47 @@
 #define SENDING_BYTES 1024u
 
 struct sending {
-    char save_id[SAVE_ID_HEX];
+    bool has_ended; /* who began this attempt sends nothing more; the rest is not known, but ... */
+    bool is_sent;   /* ... whether that save is at the mirror */
     char attempt[SAVE_ID_HEX]; /* random: what was done in an earlier one may be gone */
+    char save_id[SAVE_ID_HEX];
     char name[FILE_NAME_BYTES];
     uint32_t ranks;
 };
 
 /* ---- what is being sent */
 
+static enum sidestep_status replace_sending(struct mirror_look *m, const struct buffer *text,
+                                            struct sidestep_error *err)
+{
+    TRY(buffer_check(text, err));
+    return small_file_replace(m->far.annotations_dir, SENDING, SENDING ".new", text->bytes,
+                              text->length, err);
+}
+
 static enum sidestep_status write_sending(struct mirror_look *m,
                                           const struct sidestep_listed *entry,
                                           struct sidestep_error *err)
 {
     uint8_t attempt[SAVE_ID_BYTES];
-    char hex[SAVE_ID_HEX];
     OWNED_BUFFER text = {0};
 
     TRY(mirror_open_to_write(&m->far, err));
     TRY(random_bytes(attempt, sizeof(attempt), err));
-    hash_to_hex(attempt, sizeof(attempt), hex);
-    buffer_printf(&text, "save %s attempt %s ranks %u name %s\n", entry->save_id, hex, entry->ranks,
-                  entry->name);
-    TRY(buffer_check(&text, err));
-    return small_file_replace(m->far.annotations_dir, SENDING, SENDING ".new", text.bytes,
-                              text.length, err);
+    hash_to_hex(attempt, sizeof(attempt), m->attempt);
+    buffer_printf(&text, "save %s attempt %s ranks %u name %s\n", entry->save_id, m->attempt,
+                  entry->ranks, entry->name);
+    return replace_sending(m, &text, err);
+}
+
+void mirror_end_sending(struct mirror_look *m)
+{
+    OWNED_BUFFER text = {0};
+
+    if (m->attempt[0] == '\0')
+        return;
+    buffer_printf(&text, "ended %s %s\n", m->attempt, m->attempt_is_sent ? "sent" : "failed");
+    (void)replace_sending(m, &text, NULL); /* else the others wait for a while */
 }
 
 static bool is_name_of_checkpoint(const char *name)
@@ -52,6 +69,11 @@ static bool parse_sending(const char *text, struct sending *sending)
     int end = 0;
 
     _Static_assert(SAVE_ID_HEX == 33 && FILE_NAME_BYTES == 256, "the widths below");
+    *sending = (struct sending){0};
+    if (sscanf(text, "ended %32s%n", sending->attempt, &end) == 1) {
+        sending->is_sent = strcmp(text + end, " sent\n") == 0;
+        return sending->has_ended = sending->is_sent || strcmp(text + end, " failed\n") == 0;
+    }
     /* The name comes from outside, and is joined to the root. */
     return sscanf(text, "save %32s attempt %32s ranks %u name %255[^\n]%n", sending->save_id,
                   sending->attempt, &sending->ranks, sending->name, &end) == 4 &&
@@ -213,6 +235,7 @@ enum sidestep_status mirror_send_parts(struct mirror_look *m, const struct sides
         status = put_part(m, entry->path, to, &commit, copied, &why);
     if (status == SIDESTEP_OK)
         status = publish(entry, &commit, &outcome, &why);
+    m->attempt_is_sent = status == SIDESTEP_OK;
     m->has_unnamed |= status != SIDESTEP_OK && sender.is_decided;
     /* What could go on stays: the next look finds the files and the votes that are there. So does
      * what lacks only its name, because what it replaces may be gone. */
@@ -353,9 +376,13 @@ enum sidestep_status mirror_answer(struct mirror_look *m, struct mirror_answer *
     struct sending sending;
 
     *again = false;
-    if (read_sending(m, &sending, NULL) != SIDESTEP_OK || /* who begins it reports what is wrong */
-        strcmp(answer->attempt, sending.attempt) == 0)
+    if (read_sending(m, &sending, NULL) != SIDESTEP_OK) /* who begins it reports what is wrong */
         return SIDESTEP_OK;
+    answer->has_ended = sending.has_ended && strcmp(answer->seen, sending.attempt) == 0;
+    answer->is_sent = answer->has_ended && sending.is_sent;
+    if (sending.has_ended || strcmp(answer->attempt, sending.attempt) == 0)
+        return SIDESTEP_OK;
+    memcpy(answer->seen, sending.attempt, sizeof(answer->seen));
     enum sidestep_status status = answer_sending(m, answer, &sending, refused, &commit, err);
     commit_close(&commit);
     *again = strcmp(answer->attempt, sending.attempt) == 0;

@@ -43,6 +43,15 @@ enum sidestep_status lease_read(struct store_dir *dir, char run_id[SAVE_ID_HEX],
     return SIDESTEP_OK;
 }
 
+bool lease_is_held(struct store_dir *dir)
+{
+    OWNED_FILE *lock = NULL;
+    bool is_held = false;
+
+    return store_file_open(dir, LEASE_LOCK, 0, &lock, NULL) == SIDESTEP_OK &&
+           store_file_is_locked(lock, &is_held, NULL) == SIDESTEP_OK && is_held;
+}
+
 static enum sidestep_status acquire(struct lease *lease, const char *root, bool starts_run,
                                     struct sidestep_error *err)
 {

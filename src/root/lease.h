@@ -60,6 +60,9 @@ enum sidestep_status lease_read(struct store_dir *dir, char run_id[SAVE_ID_HEX],
  * there, and a deletion does not harm it. */
 enum sidestep_status lease_acquire_to_delete(struct lease *lease, struct store *store,
                                              const char *root, struct sidestep_error *err);
+/* Has a process of this host the lock of the series in ${dir} (ROOT/.sidestep)? False also where
+ * the storage has no locks. */
+bool lease_is_held(struct store_dir *dir);
 /* Do we still own the series? EABORTED: a later incarnation has taken over. Any thread may call
  * it. */
 enum sidestep_status lease_check(struct lease *lease, struct sidestep_error *err);

@@ -91,7 +91,8 @@ class Host:
         wait_until(self._is_empty)
 
     def end_work(self):
-        """Kill all processes of the host but those that make it one."""
+        """Kill all processes of the host but those that make it one. Then storage answers: who waits for
+        it ends only when it does."""
         kept = {self.holder.pid, self.mount.process.pid}
         path = os.path.join(self.group, "cgroup.procs")
 
@@ -104,6 +105,7 @@ class Host:
         for pid in others():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+        self.answer()
         wait_until(lambda: not others())
 
     def _write(self, name, text):

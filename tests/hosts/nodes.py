@@ -33,9 +33,10 @@ class Job(torchrun.Job):
         """Kill the ranks, too, each of which torchrun has put into a session of its own."""
         for process in self.processes:
             rigs.finish_group(process)
-            process.wait()
         for host in self.hosts:
             host.end_work()
+        for process in self.processes:
+            process.wait()
 
 
 class Cluster:
@@ -127,6 +128,38 @@ def mirror_is_silent(rig):
     return complaints
 
 
+def mirror_by_hand(cluster, numbers):
+    """`sidestep mirror` on these hosts at the same time, as their epilogs do. Returns complaints."""
+    tool = os.path.join(cluster.network.rig.build, "sidestep")
+    command = [tool, "mirror", os.path.join(cluster.disk, "run"),
+               os.path.join(cluster.network.place, "far")]
+    calls = [subprocess.Popen(cluster.network.hosts[number].command(command),
+                              stderr=subprocess.PIPE, text=True) for number in numbers]
+    texts = [call.communicate(timeout=2 * PATIENCE)[1] for call in calls]
+    return [f"host {number}: {text}" for number, call, text in zip(numbers, calls, texts)
+            if call.returncode != 0]
+
+
+def epilogs_send(rig):
+    """The job is killed while the mirror lags. The epilogs of its hosts send what is newest, and wipe
+    the disks."""
+    with Cluster(rig) as cluster:
+        with Job(cluster, [0, 1, 2], 3) as job:
+            complaints = job.save(1) + cluster.await_mirror(1)
+            for host in cluster.network.hosts[:3]:
+                host.stop_storage()
+            complaints += job.save(2)
+            job.kill()
+        complaints += mirror_by_hand(cluster, range(3))
+        if cluster.newest() != 2:
+            complaints.append(f"the mirror has step {cluster.newest()}, not 2")
+        for host in cluster.network.hosts[:3]:
+            subprocess.run(host.command(["rm", "-r", os.path.join(cluster.disk, "run")]), check=True)
+        with Job(cluster, [0, 1, 2], 1) as job:
+            complaints += job.come(job.ranks, "RESUMED 2") + job.save(3) + job.end()
+    return complaints
+
+
 def main():
     rig = torchrun.make_rig(__doc__, "hosts with their own disks")
     rig.test("a host dies with its disk, and another one takes its place", dies(rig, [2], [3]))
@@ -134,6 +167,7 @@ def main():
     rig.test("two hosts die with their disks", dies(rig, [0, 2], [4, 3]))
     rig.test("a host returns with old files", returns_late(rig))
     rig.test("the mirror does not answer for a while", mirror_is_silent(rig))
+    rig.test("a killed job, whose epilogs send what is left", epilogs_send(rig))
     rig.control("a host that dies with the mirror", dies(rig, [2], [3], has_mirror=False))
     rig.finish()
 

@@ -391,7 +391,7 @@ TEST(a_part_that_is_read_is_not_deleted)
     reader_close(&r);
 }
 
-/* The command sees one directory, so it cannot tell what is gone on with. */
+/* The command on a node cannot tell what others go on with. */
 TEST(the_command_leaves_what_was_begun)
 {
     struct commit commit;
@@ -399,7 +399,10 @@ TEST(the_command_leaves_what_was_begun)
     begin(&commit);
     OK(put(&commit, 'a'));
     commit_close(&commit);
-    OK(sidestep_mirror(node_path('a', ""), far, NULL, NULL, &err));
+    fault_arm("mirror.silence", 1, true, 0);
+    assert_int_equal(sidestep_mirror(node_path('b', ""), far, NULL, NULL, &err),
+                     SIDESTEP_ETIMEDOUT);
+    fault_arm("", 0, false, 0);
     assert_true(inode_of(in_saving("__0_0.distcp")) != 0);
 }
 

@@ -275,21 +275,6 @@ TEST(a_bucket_as_mirror)
     object_sim_free(&job.bucket);
 }
 
-/* A process that sees one directory passes parts over, and says so. */
-TEST(only_the_run_sends_parts)
-{
-    struct sidestep_mirror_report report = {0};
-    struct sidestep_error err = {0};
-
-    save_steps(2, "ab", false, 1, 1);
-    assert_int_equal(sidestep_mirror(node_path('a', ""), far, NULL, &report, &err), SIDESTEP_OK);
-    assert_int_equal(report.sent_count, 0);
-    assert_int_equal(report.passed_count, 1);
-    assert_int_equal(report.passed_status, SIDESTEP_EMISMATCH);
-    assert_non_null(strstr(report.passed[0], "only the run itself can send"));
-    sidestep_mirror_report_release(&report);
-}
-
 /* ---- whatever fails */
 
 /* Every checkpoint of the mirror is whole. */
