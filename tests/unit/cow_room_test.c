@@ -146,7 +146,7 @@ TEST(saves_need_no_more_than_the_cap)
         fault_delay(i == 1 ? "posix.pwrite" : "", i == 1 ? 4000 : 0);
         save_and_overwrite();
         fault_delay("", 0);
-        expect_cow(90 * MIB - 5 * 4096, "");
+        expect_cow(90 * MIB - 5 * (size_t)sysconf(_SC_PAGESIZE), "");
         assert_int_equal(job.info.cow_bytes + job.info.copy_bytes, 90 * MIB);
         assert_int_equal(job.info.flags & SIDESTEP_SAVE_STREAMED, 0);
         assert_true(job.info.faults_disk != 0);
