@@ -3,8 +3,9 @@
  * object_server.c -- the program object-server: answers HTTP requests for the objects of the bucket
  * "bench" (object_server.h).
  *
- * It listens on a free port of 127.0.0.1, prints the endpoint as one line of JSON, and ends at the
- * end of its standard input. GET /!requests returns the number of earlier requests. GET
+ * It listens on a free port of 127.0.0.1, or of the address that is its argument, prints the
+ * endpoint as one line of JSON, and ends at the end of its standard input. GET /!requests returns
+ * the number of earlier requests. GET
  * /!delay?ms=20 delays every later response by 20 milliseconds.
  */
 #include "object_server.h"
@@ -514,23 +515,25 @@ static void *accept_connections(void *argument)
     return NULL;
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    const char *where = argc == 2 ? argv[1] : "127.0.0.1";
+    struct sockaddr_in address = {.sin_family = AF_INET};
     socklen_t length = sizeof(address);
     int listening = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     pthread_t thread;
     char byte;
 
     server_bucket_init();
-    if (listening < 0 || bind(listening, (struct sockaddr *)&address, sizeof(address)) != 0 ||
+    if (inet_pton(AF_INET, where, &address.sin_addr) != 1 || listening < 0 ||
+        bind(listening, (struct sockaddr *)&address, sizeof(address)) != 0 ||
         listen(listening, 256) != 0 ||
         getsockname(listening, (struct sockaddr *)&address, &length) != 0 ||
         pthread_create(&thread, NULL, accept_connections, &listening) != 0) {
         perror("object-server");
         return 1;
     }
-    printf("{\"endpoint\": \"http://127.0.0.1:%u\", \"bucket\": \"" BUCKET "\"}\n",
+    printf("{\"endpoint\": \"http://%s:%u\", \"bucket\": \"" BUCKET "\"}\n", where,
            ntohs(address.sin_port));
     (void)fflush(stdout);
     while (read(STDIN_FILENO, &byte, 1) > 0) {

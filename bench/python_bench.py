@@ -6,6 +6,7 @@ bfloat16 parameters and two float32 moments of Adam, in 300 tensors; or it has 1
 Both save and load the same tensors in turns. With --ranks, each rank holds its DTensor shards.
 """
 import argparse
+import contextlib
 import functools
 import glob
 import os
@@ -19,7 +20,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as stock
 from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
-from torch_support import drop_from_cache, plain_read, report, settle, timed, warm
+from torch_support import MemoryGroup, drop_from_cache, plain_read, report, settle, timed, warm
 
 import sidestep
 
@@ -166,6 +167,29 @@ class Bench:
         samples = self.turns(*(functools.partial(cold, f) for f in (ours, plain, theirs)))
         self.report("load, cold", "speed", 0.9, samples[0], "plain read of the files", samples[1])
         self.report("load, cold", "speed", 0, samples[0], "dcp.load", samples[2])
+        self.clean(path)
+
+    def again(self):
+        """Measure three loads of a checkpoint in a row: what the first leaves for the next."""
+        path, names, taken = self.path("again"), ("first", "second", "third"), {}
+        sidestep.save(self.state, checkpoint_id=path)
+        self.warm()
+        for load in (sidestep.load, stock.load):
+            load(self.state, checkpoint_id=path)
+        if self.args.page_cache and self.rank == 0:
+            self.args.group.leave_to_page_cache(self.args.page_cache << 20)
+        for _ in range(self.args.runs):
+            for load in (sidestep.load, stock.load):
+                self.barrier()
+                drop_from_cache(path)
+                for name in names:
+                    self.barrier()
+                    seconds = timed(lambda load=load: load(self.state, checkpoint_id=path))[0]
+                    taken.setdefault((load, name), []).append(self.together(seconds))
+        tight = f", page cache of {self.args.page_cache} MiB" if self.args.page_cache else ""
+        for name in names:
+            self.report(f"load, {name} in a row{tight}", "speed", 0, taken[sidestep.load, name],
+                        "dcp.load", taken[stock.load, name])
         self.clean(path)
 
     # ------------------------------------------------------------ asynchronous
@@ -318,13 +342,15 @@ def main():
     parser.add_argument("--mib", type=int, default=1024)
     parser.add_argument("--tensors", type=int, default=300)
     parser.add_argument("--ranks", type=int, default=1)
-    parser.add_argument("parts", nargs="*", default=["memory", "save", "load", "hold", "lost"])
+    parser.add_argument("--page-cache", type=int, default=0, help="MiB that 'again' leaves to it; 0: all")
+    parser.add_argument("parts", nargs="*", default=["memory", "save", "load", "again", "hold", "lost"])
     args = parser.parse_args()
-    if args.ranks == 1:
-        run_parts(args, 0, None)
-        return
-    with tempfile.TemporaryDirectory() as directory:
-        torch.multiprocessing.spawn(run_rank, (args, os.path.join(directory, "rendezvous")), args.ranks)
+    with MemoryGroup() if args.page_cache else contextlib.nullcontext() as args.group:
+        if args.ranks == 1:
+            run_parts(args, 0, None)
+            return
+        with tempfile.TemporaryDirectory() as directory:
+            torch.multiprocessing.spawn(run_rank, (args, os.path.join(directory, "rendezvous")), args.ranks)
 
 
 if __name__ == "__main__":

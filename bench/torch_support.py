@@ -22,6 +22,39 @@ def warm(tensors, size):
     free.close()
 
 
+class MemoryGroup:
+    """A control group with this process and its children, as a context. Needs root."""
+
+    def __init__(self):
+        old = "/sys/fs/cgroup/memory"
+        self.is_old = os.path.isdir(old)
+        self.parent = old if self.is_old else "/sys/fs/cgroup"
+        self.path = os.path.join(self.parent, f"sidestep-bench-{os.getpid()}")
+
+    @staticmethod
+    def _join(group):
+        with open(os.path.join(group, "cgroup.procs"), "w", encoding="ascii") as file:
+            file.write(str(os.getpid()))
+
+    def __enter__(self):
+        os.mkdir(self.path)
+        self._join(self.path)
+        return self
+
+    def __exit__(self, *error):
+        self._join(self.parent)
+        os.rmdir(self.path)
+
+    def leave_to_page_cache(self, size):
+        """Limit memory to what the processes have now, and ``size`` bytes."""
+        with open(os.path.join(self.path, "memory.stat"), encoding="ascii") as file:
+            used = dict(line.split() for line in file)
+        limit = int(used["total_rss" if self.is_old else "anon"]) + size
+        with open(os.path.join(self.path, "memory.limit_in_bytes" if self.is_old else "memory.max"),
+                  "w", encoding="ascii") as file:
+            file.write(str(limit))
+
+
 def timed(function):
     """Returns (seconds, result)."""
     began = time.monotonic()
