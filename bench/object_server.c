@@ -5,8 +5,7 @@
  *
  * It listens on a free port of 127.0.0.1, or of the address that is its argument, prints the
  * endpoint as one line of JSON, and ends at the end of its standard input. GET /!requests returns
- * the number of earlier requests. GET
- * /!delay?ms=20 delays every later response by 20 milliseconds.
+ * the number of earlier requests. GET /!delay?ms=20 delays every later response by 20 milliseconds.
  */
 #include "object_server.h"
 

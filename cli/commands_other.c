@@ -66,8 +66,7 @@ const struct cli_command cli_command_mirror = {
          "MIRROR stay, and a MIRROR with checkpoints of another run is refused.",
          "If each node has a ROOT for itself, run it on all of them at the same time, when the run "
          "has ended: each sends its part, and waits for the others for up to ten minutes. While "
-         "the "
-         "run goes on, it sends its parts itself. "
+         "the run goes on, it sends its parts itself. "
          "With --follow, a place that cannot be reached is tried again, at growing intervals of up "
          "to five minutes. SIGTERM and SIGINT end it, with 0."},
     .json = "{\"root\",\"mirror\",\"step\",\"mirrored_step\",\"sent\":[path],\"bytes\","

@@ -38,4 +38,18 @@ static inline struct job make_job(int ranks, const char *nodes, bool resumes)
         .ranks = ranks, .nodes = nodes, .resumes = resumes, .mirror = far, .to_mirror = &to_mirror};
 }
 
+/* The mirror has this step, whole. */
+static inline void expect_verified(uint64_t step)
+{
+    struct sidestep_verify_report report = {0};
+    struct sidestep_error err = {0};
+    char path[256];
+
+    snprintf(path, sizeof(path), "%s/step-%llu", far, (unsigned long long)step);
+    if (sidestep_verify(path, NULL, &report, &err) != SIDESTEP_OK)
+        fail_msg("%s", err.message);
+    assert_true(report.is_ok);
+    sidestep_verify_report_release(&report);
+}
+
 #endif

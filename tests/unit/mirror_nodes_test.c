@@ -57,17 +57,17 @@ static void expect_sent(const struct call *call, int64_t step)
     assert_int_equal(call->report.mirrored_step, step);
 }
 
-static void expect_whole(uint64_t step)
+/* Two calls bring this step to the mirror. */
+static void expect_both_send(const char nodes[2], unsigned delay_ms, int64_t step)
 {
-    struct sidestep_verify_report report = {0};
-    struct sidestep_error err = {0};
-    char path[256];
+    struct call calls[2];
 
-    snprintf(path, sizeof(path), "%s/step-%llu", far, (unsigned long long)step);
-    if (sidestep_verify(path, NULL, &report, &err) != SIDESTEP_OK)
-        fail_msg("%s", err.message);
-    assert_true(report.is_ok);
-    sidestep_verify_report_release(&report);
+    call_both(calls, nodes, delay_ms);
+    for (size_t i = 0; i < 2; i++)
+        expect_sent(&calls[i], step);
+    expect_verified((uint64_t)step);
+    expect_nothing_left('f');
+    release(calls);
 }
 
 /* Whoever begins, and also if both did nothing before. */
@@ -81,16 +81,11 @@ TEST(all_nodes_together_send_the_newest)
     expect_sent(&calls[1], 2);
     assert_int_equal(calls[0].report.sent_count, 1);
     assert_int_equal(calls[1].report.sent_count, 1);
-    expect_whole(2);
+    expect_verified(2);
     assert_false(has('f', "step-1"));
     release(calls);
     save_steps(4, "aabb", true, 3, 3);
-    call_both(calls, "ba", 300);
-    expect_sent(&calls[0], 3);
-    expect_sent(&calls[1], 3);
-    expect_whole(3);
-    expect_nothing_left('f');
-    release(calls);
+    expect_both_send("ba", 300, 3);
     call_both(calls, "ab", 0); /* there is nothing to be done any more */
     expect_sent(&calls[0], 3);
     assert_int_equal(calls[0].report.sent_count + calls[1].report.sent_count, 0);
@@ -100,15 +95,9 @@ TEST(all_nodes_together_send_the_newest)
 /* The ranks have moved: the node that has the part of rank 0 is another one than was. */
 TEST(the_part_of_rank_0_decides_who_sends)
 {
-    struct call calls[2];
-
     save_steps(2, "ab", false, 1, 1);
     save_steps(2, "ba", true, 2, 2);
-    call_both(calls, "ab", 0);
-    expect_sent(&calls[0], 2);
-    expect_sent(&calls[1], 2);
-    expect_whole(2);
-    release(calls);
+    expect_both_send("ab", 0, 2);
 }
 
 /* Alone, a node waits for the others, and then says so. */
@@ -129,12 +118,7 @@ TEST(one_node_alone_publishes_nothing)
     assert_false(has('f', "step-1"));
     sidestep_mirror_report_release(&call.report);
     fault_arm("", 0, false, 0);
-    struct call calls[2];
-    call_both(calls, "ab", 0);
-    expect_sent(&calls[0], 1);
-    expect_sent(&calls[1], 1);
-    expect_nothing_left('f');
-    release(calls);
+    expect_both_send("ab", 0, 1);
 }
 
 /* The newest step is not whole, so the one before it is sent, and who sends fails. ${why}: what the
@@ -149,7 +133,7 @@ static void expect_older(enum sidestep_status why)
     assert_int_equal(calls[0].report.passed_count, 1);
     expect_sent(&calls[1], 1);
     assert_int_equal(calls[1].report.passed_status, why);
-    expect_whole(1);
+    expect_verified(1);
     assert_false(has('f', "step-2"));
     release(calls);
 }
@@ -171,7 +155,7 @@ TEST(a_damaged_part_is_passed_over)
 /* Cancelled while it waits, it goes on the next time. */
 TEST(it_goes_on_where_it_was_cancelled)
 {
-    struct call call = {.node = 'a'}, calls[2];
+    struct call call = {.node = 'a'};
     pthread_t thread;
 
     save_steps(2, "ab", false, 1, 1);
@@ -182,12 +166,7 @@ TEST(it_goes_on_where_it_was_cancelled)
     assert_int_equal(pthread_join(thread, NULL), 0);
     assert_int_equal(call.status, SIDESTEP_ECANCELLED);
     sidestep_mirror_report_release(&call.report);
-    call_both(calls, "ba", 50);
-    expect_sent(&calls[0], 1);
-    expect_sent(&calls[1], 1);
-    expect_whole(1);
-    expect_nothing_left('f');
-    release(calls);
+    expect_both_send("ba", 50, 1);
 }
 
 static struct call during[2];

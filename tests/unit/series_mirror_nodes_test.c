@@ -30,19 +30,6 @@ static void mirror_steps(int ranks, const char *nodes, uint64_t last)
         fail_msg("%d %d: %s", (int)job.saved, (int)job.closed, job.message);
 }
 
-static void expect_whole(uint64_t step)
-{
-    struct sidestep_verify_report report = {0};
-    struct sidestep_error err = {0};
-    char path[256];
-
-    snprintf(path, sizeof(path), "%s/step-%llu", far, (unsigned long long)step);
-    if (sidestep_verify(path, NULL, &report, &err) != SIDESTEP_OK)
-        fail_msg("%s", err.message);
-    assert_true(report.is_ok);
-    sidestep_verify_report_release(&report);
-}
-
 static ino_t inode_of(const char *path)
 {
     struct stat stat;
@@ -74,14 +61,14 @@ TEST(what_is_replaced_stays_until_all_have_voted)
     run(&job);
     assert_int_not_equal(job.closed, SIDESTEP_OK);
     assert_int_equal(inode_of(node_path('f', "step-2")), old);
-    expect_whole(2);
+    expect_verified(2);
     shell("rm -r %s%s", node_path('b', "step-2"), "");
     job = save_again();
     run(&job);
     if (job.closed != SIDESTEP_OK)
         fail_msg("%s", job.message);
     assert_int_not_equal(inode_of(node_path('f', "step-2")), old);
-    expect_whole(2);
+    expect_verified(2);
     expect_nothing_left('f');
 }
 
@@ -99,7 +86,7 @@ static const char *fail_and_go_on(unsigned long nth, bool sticky)
     run(&job);
     if (job.resumed != SIDESTEP_OK || job.saved != SIDESTEP_OK || job.closed != SIDESTEP_OK)
         fail_msg("after %s (%lu): %s", fired != NULL ? fired : "nothing", nth, job.message);
-    expect_whole(2);
+    expect_verified(2);
     expect_nothing_left('f');
     return fired;
 }
@@ -248,7 +235,7 @@ TEST(a_pinned_damaged_copy_is_replaced)
     run(&job);
     if (job.closed != SIDESTEP_OK)
         fail_msg("%s", job.message);
-    expect_whole(1);
+    expect_verified(1);
     assert_int_equal(glob(node_path('f', ".sidestep/pin.step-1"), 0, NULL, &found), 0);
     globfree(&found);
 }
@@ -264,7 +251,7 @@ TEST(what_was_loaded_from_the_mirror_is_not_saved_again)
     run(&job);
     assert_int_equal(job.resumed, SIDESTEP_OK);
     assert_int_equal(job.saved, SIDESTEP_EEXISTS);
-    expect_whole(1);
+    expect_verified(1);
 }
 
 /* ---- what cannot be taken */
@@ -401,7 +388,7 @@ TEST(after_a_step_of_the_mirror_the_others_are_sent_and_kept)
     add_saves(&job, 4, 6);
     run(&job);
     assert_int_equal(job.closed, SIDESTEP_OK);
-    expect_whole(2);
+    expect_verified(2);
 }
 
 /* ---- what is refused */
@@ -463,7 +450,7 @@ TEST(a_save_whose_name_is_taken_at_the_mirror_is_not_deleted)
     job = make_job(2, "ab", true);
     run(&job);
     assert_int_equal(job.closed, SIDESTEP_OK);
-    expect_whole(2);
+    expect_verified(2);
 }
 
 /* What is not whole is not kept for the mirror, and holds up nothing. */
@@ -512,7 +499,7 @@ TEST(a_step_that_rank_0_has_no_part_of_stays_until_it_is_at_the_mirror)
     job.back_to = 2;
     run(&job);
     assert_int_equal(job.closed, SIDESTEP_OK);
-    expect_whole(2);
+    expect_verified(2);
 }
 
 /* ---- a node that does not answer */
@@ -556,7 +543,7 @@ TEST(what_was_sent_is_not_sent_again)
     if (job.closed != SIDESTEP_OK)
         fail_msg("%s", job.message);
     assert_int_equal(inode_of(node_path('f', "step-1/__0_0.distcp")), sent);
-    expect_whole(1);
+    expect_verified(1);
     expect_nothing_left('f');
 }
 
@@ -591,5 +578,5 @@ TEST(cancelling_ends_the_senders_of_all_nodes)
     job = make_job(2, "ab", true);
     run(&job);
     assert_int_equal(job.closed, SIDESTEP_OK);
-    expect_whole(2);
+    expect_verified(2);
 }
