@@ -32,17 +32,19 @@ class MemoryGroup:
         self.path = os.path.join(self.parent, f"sidestep-bench-{os.getpid()}")
 
     @staticmethod
-    def _join(group):
+    def _move(process, group):
         with open(os.path.join(group, "cgroup.procs"), "w", encoding="ascii") as file:
-            file.write(str(os.getpid()))
+            file.write(str(process))
 
     def __enter__(self):
         os.mkdir(self.path)
-        self._join(self.path)
+        self._move(os.getpid(), self.path)
         return self
 
     def __exit__(self, *error):
-        self._join(self.parent)
+        with open(os.path.join(self.path, "cgroup.procs"), encoding="ascii") as file:
+            for process in file.read().split():  # also a helper of multiprocessing, which lives on
+                self._move(process, self.parent)
         os.rmdir(self.path)
 
     def leave_to_page_cache(self, size):

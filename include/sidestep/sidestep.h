@@ -637,7 +637,9 @@ enum sidestep_snapshot {
 /** How bytes go to storage and back.  If a file system refuses O_DIRECT, the page cache is used in
     any case; struct sidestep_save_info says what was used. */
 enum sidestep_io {
-    SIDESTEP_IO_AUTO,     /* io_uring where the kernel lets this process use it, else threads */
+    SIDESTEP_IO_AUTO,     /* io_uring where the kernel lets this process use it, else threads; but
+                             a load that takes little of the free memory leaves what it reads in
+                             the page cache, for the next one */
     SIDESTEP_IO_URING,    /* io_uring; sidestep_engine_open() fails where it is not allowed */
     SIDESTEP_IO_THREADS,  /* O_DIRECT, by threads that wait */
     SIDESTEP_IO_BUFFERED, /* through the page cache */

@@ -70,6 +70,7 @@ static enum sidestep_status choose_io(struct sidestep_engine *engine, uint32_t i
         return error_set(err, SIDESTEP_EUNSUPPORTED, refused, HERE,
                          "engine options: io_uring is refused here (see 'sidestep doctor')");
     engine->direct_io = io != SIDESTEP_IO_BUFFERED;
+    engine->fills_page_cache = io == SIDESTEP_IO_AUTO;
     engine->io.ring = refused == 0;
     engine->io.depth = depth != 0     ? depth
                        : refused == 0 ? ENGINE_DEFAULT_URING_DEPTH

@@ -43,22 +43,32 @@ static uint64_t read_number(const char *dir, const char *file)
     return sscanf(line, "%llu", &value) == 1 ? value : UINT64_MAX;
 }
 
-/* Bytes of page cache, which the kernel takes back before it kills. */
-static uint64_t page_cache(const char *dir, const struct names *names)
+/* Bytes of page cache, which the kernel takes back before it kills: those that were used once, and
+ * those that were used again. */
+static void read_page_cache(const char *dir, const struct names *names, uint64_t *once,
+                            uint64_t *again)
 {
     char path[PATH_BYTES + 64], line[128], name[64];
     unsigned long long value;
-    uint64_t bytes = 0;
 
+    *once = *again = 0;
     snprintf(path, sizeof(path), "%s/memory.stat", dir);
     FILE *stream = fopen(path, "re");
-    while (stream != NULL && fgets(line, sizeof(line), stream) != NULL)
-        if (sscanf(line, "%63s %llu", name, &value) == 2 &&
-            (strcmp(name, names->inactive) == 0 || strcmp(name, names->active) == 0))
-            bytes += value;
+    while (stream != NULL && fgets(line, sizeof(line), stream) != NULL) {
+        if (sscanf(line, "%63s %llu", name, &value) != 2)
+            continue;
+        *once = strcmp(name, names->inactive) == 0 ? value : *once;
+        *again = strcmp(name, names->active) == 0 ? value : *again;
+    }
     if (stream != NULL)
         (void)fclose(stream);
-    return bytes;
+}
+
+/* ${least}: at most what a cgroup leaves that has ${usage} of ${limit}, if ${freed} counts as free.
+ */
+static void limit_room(uint64_t *least, uint64_t limit, uint64_t usage, uint64_t freed)
+{
+    *least = min_u64(*least, limit - min_u64(limit, usage - min_u64(usage, freed)));
 }
 
 static void read_memory(const char *dir, const struct names *names, struct cgroup_limits *limits)
@@ -69,11 +79,12 @@ static void read_memory(const char *dir, const struct names *names, struct cgrou
     if (limit > INT64_MAX / 2)
         return;
     limits->memory = min_u64(limits->memory, limit);
-    uint64_t usage = read_number(dir, names->usage), cache = page_cache(dir, names);
+    uint64_t usage = read_number(dir, names->usage), once, again;
     if (usage == UINT64_MAX)
         return;
-    uint64_t used = usage - min_u64(usage, cache);
-    limits->memory_room = min_u64(limits->memory_room, limit - min_u64(limit, used));
+    read_page_cache(dir, names, &once, &again);
+    limit_room(&limits->memory_room, limit, usage, once + again);
+    limit_room(&limits->memory_free, limit, usage, once);
 }
 
 static void read_cpus(const char *dir, bool is_v2, struct cgroup_limits *limits)
@@ -159,7 +170,8 @@ void cgroup_read(const char *root, struct cgroup_limits *limits)
 {
     char path[PATH_BYTES], line[512];
 
-    *limits = (struct cgroup_limits){.memory = UINT64_MAX, .memory_room = UINT64_MAX};
+    *limits = (struct cgroup_limits){
+        .memory = UINT64_MAX, .memory_room = UINT64_MAX, .memory_free = UINT64_MAX};
     snprintf(path, sizeof(path), "%s/proc/self/cgroup", root);
     FILE *list = fopen(path, "re");
     while (list != NULL && fgets(line, sizeof(line), list) != NULL)
@@ -168,19 +180,36 @@ void cgroup_read(const char *root, struct cgroup_limits *limits)
         (void)fclose(list);
 }
 
-uint64_t cgroup_memory_room(void)
+/* The sum of two lines of /proc/meminfo, in bytes.  ${second} may be NULL. */
+static uint64_t read_meminfo(const char *first, const char *second)
 {
-    struct cgroup_limits limits;
     unsigned long long kib;
-    char line[128];
-    uint64_t room = UINT64_MAX;
+    char line[128], name[64];
+    uint64_t bytes = 0;
 
     FILE *meminfo = fopen("/proc/meminfo", "re");
     while (meminfo != NULL && fgets(line, sizeof(line), meminfo) != NULL)
-        if (sscanf(line, "MemAvailable: %llu kB", &kib) == 1)
-            room = kib * 1024;
+        if (sscanf(line, "%63[^:]: %llu kB", name, &kib) == 2 &&
+            (strcmp(name, first) == 0 || (second != NULL && strcmp(name, second) == 0)))
+            bytes += kib * 1024;
     if (meminfo != NULL)
         (void)fclose(meminfo);
+    return bytes;
+}
+
+uint64_t cgroup_memory_room(void)
+{
+    struct cgroup_limits limits;
+    uint64_t room = read_meminfo("MemAvailable", NULL);
+
     cgroup_read("", &limits);
-    return min_u64(room, limits.memory_room);
+    return min_u64(room != 0 ? room : UINT64_MAX, limits.memory_room);
+}
+
+uint64_t cgroup_memory_free(void)
+{
+    struct cgroup_limits limits;
+
+    cgroup_read("", &limits);
+    return min_u64(read_meminfo("MemFree", "Inactive(file)"), limits.memory_free);
 }

@@ -15,6 +15,7 @@
 struct cgroup_limits {
     uint64_t memory;      /* bytes; UINT64_MAX: no limit */
     uint64_t memory_room; /* bytes that may be taken before that; page cache counts as free */
+    uint64_t memory_free; /* the same, but page cache that was used more than once is taken */
     unsigned cpus;        /* processors, rounded up; 0: no limit */
 };
 
@@ -25,5 +26,8 @@ void cgroup_read(const char *root, struct cgroup_limits *limits);
 /* Bytes of memory that this process may take before the kernel kills one: the least of what its
  * cgroups and the machine have.  UINT64_MAX: unknown.  It takes some 100 us. */
 uint64_t cgroup_memory_room(void);
+/* Bytes of memory that nobody uses: free, or page cache that was used once (the kernel's inactive
+ * list), as by somebody who reads data once.  0: unknown. */
+uint64_t cgroup_memory_free(void);
 
 #endif

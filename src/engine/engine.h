@@ -47,7 +47,8 @@ struct sidestep_engine {
     struct store *store;
     struct buckets buckets; /* object stores; has a lock of its own */
     struct clock *clock;
-    bool direct_io; /* where the file system allows it */
+    bool direct_io;        /* where the file system allows it */
+    bool fills_page_cache; /* by loads, where memory is free */
     struct store_queue_config io;
     struct throttle throttle;
     uint64_t timeout_ms;

@@ -285,7 +285,7 @@ static enum sidestep_status fetch_one(struct sidestep_checkpoint *c,
     TRY(load_plan_build(&c->reader->metadata, state, false, &plan, err));
     if (plan.mismatched_count != 0)
         return FAIL(err, SIDESTEP_EMISMATCH, "%s", plan.mismatched[0]);
-    TRY(fetch_run(c->reader, &plan, FETCH_ALL, c->workers, false, NULL, &bytes_read, err));
+    TRY(fetch_run(c->reader, &plan, FETCH_ALL, c->workers, NULL, &bytes_read, err));
     return c->reader->has_manifest ? SIDESTEP_OK : reader_check_unchanged(c->reader, err);
 }
 

@@ -256,9 +256,8 @@ static void check_cachestat(struct doctor *doctor)
     /* The descriptor is invalid: EBADF if the call exists. */
     if (!fault_hit("doctor.cachestat") && syscall(CALL_CACHESTAT, -1, &range, result, 0) != 0 &&
         errno == EBADF)
-        doctor_add_finding(
-            doctor, "cachestat", SIDESTEP_ALLOWED_YES, NULL,
-            "loads read cached pages from the page cache, and bypass it for the rest");
+        doctor_add_finding(doctor, "cachestat", SIDESTEP_ALLOWED_YES, NULL,
+                           "loads that bypass the page cache read from it what it has");
     else
         doctor_add_finding(doctor, "cachestat", SIDESTEP_ALLOWED_NO,
                            "Use Linux 6.5 or newer. In a container, the seccomp profile must allow "

@@ -204,7 +204,7 @@ static enum sidestep_status read_again(struct reader *reader, const struct loade
     TRY(sidestep_state_dict_new(&state, err));
     TRY(sidestep_state_dict_add_tensor(state, &tensor, err));
     TRY(load_plan_build(&reader->metadata, state, false, &plan, err));
-    return fetch_run(reader, &plan, FETCH_ALL, workers, false, NULL, &bytes_read, err);
+    return fetch_run(reader, &plan, FETCH_ALL, workers, NULL, &bytes_read, err);
 }
 
 static enum sidestep_status check_box(struct reader *reader, const struct loaded_target *p,

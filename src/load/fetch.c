@@ -52,7 +52,7 @@ struct fetch {
     struct reader *reader;
     const struct load_plan *plan;
     enum fetch_kind kind;
-    bool direct;
+    bool direct;         /* whole pages, because O_DIRECT needs them */
     bool is_far;         /* the storage is far away, see FETCH_FAR_READ_BYTES */
     uint64_t read_bytes; /* of one request, at most */
     struct devices *devices;
@@ -522,7 +522,7 @@ static enum sidestep_status fetch_with(struct fetch *f, struct workers *workers,
 }
 
 enum sidestep_status fetch_run(struct reader *reader, const struct load_plan *plan,
-                               enum fetch_kind kind, struct workers *workers, bool direct,
+                               enum fetch_kind kind, struct workers *workers,
                                struct devices *devices, uint64_t *bytes_read,
                                struct sidestep_error *err)
 {
@@ -530,7 +530,7 @@ enum sidestep_status fetch_run(struct reader *reader, const struct load_plan *pl
     struct fetch f = {.reader = reader,
                       .plan = plan,
                       .kind = kind,
-                      .direct = direct,
+                      .direct = (reader->flags & STORE_DIRECT) != 0,
                       .is_far = is_far,
                       .read_bytes = is_far ? FETCH_FAR_READ_BYTES : FETCH_READ_BYTES,
                       .devices = devices};

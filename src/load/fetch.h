@@ -25,11 +25,9 @@
 enum fetch_kind { FETCH_ALL, FETCH_OBJECTS, FETCH_TENSORS };
 
 /* Fill the targets of ${plan}: all, or those of one kind.  On failure their contents are undefined.
- * ${direct}: use O_DIRECT, if the reader was opened with STORE_DIRECT; false if other ranks may
- * read the same bytes.
  * ${devices}: for targets on devices, see target_prepare(); NULL: all are in host memory. */
 enum sidestep_status fetch_run(struct reader *reader, const struct load_plan *plan,
-                               enum fetch_kind kind, struct workers *workers, bool direct,
+                               enum fetch_kind kind, struct workers *workers,
                                struct devices *devices, uint64_t *bytes_read,
                                struct sidestep_error *err);
 

@@ -143,17 +143,6 @@ static enum sidestep_status verify_before_all(struct sidestep_engine *engine, st
     return comm_agree_all(&engine->comm, status, err);
 }
 
-/* Does no other rank read this data?  If several ranks of a host read the same data, the page cache
- * is better than O_DIRECT. */
-static bool is_only_reader(const struct sidestep_engine *engine, const struct reader *reader,
-                           const struct load_plan *plan)
-{
-    uint64_t total = reader_data_bytes(reader), wanted;
-
-    return checked_mul(plan->wanted_bytes, (uint64_t)engine->comm.size, &wanted) &&
-           wanted <= total + total / 4;
-}
-
 /* Fetch the objects of ${plan}, and have the caller look at them. */
 static enum sidestep_status load_objects_all(struct sidestep_engine *engine, struct reader *reader,
                                              const struct load_plan *plan,
@@ -162,7 +151,7 @@ static enum sidestep_status load_objects_all(struct sidestep_engine *engine, str
 {
     struct sidestep_error why = {0};
     enum sidestep_status status =
-        fetch_run(reader, plan, FETCH_OBJECTS, engine->stagers, false, NULL, bytes_read, err);
+        fetch_run(reader, plan, FETCH_OBJECTS, engine->stagers, NULL, bytes_read, err);
 
     if (status == SIDESTEP_OK) {
         why.status = options->check_objects(options->context, &why);
@@ -181,7 +170,6 @@ static enum sidestep_status fetch_all(struct sidestep_engine *engine, struct rea
                                       struct devices *devices, uint64_t *bytes_read,
                                       struct sidestep_error *err)
 {
-    bool direct = is_only_reader(engine, reader, plan);
     bool checks = options->check_objects != NULL;
     OWNED_BY(aliases_release) struct aliases aliases = {0};
     uint64_t object_bytes = 0;
@@ -191,7 +179,7 @@ static enum sidestep_status fetch_all(struct sidestep_engine *engine, struct rea
     enum sidestep_status status = aliases_find(reader, plan, &aliases, err);
     if (status == SIDESTEP_OK)
         status = fetch_run(reader, plan, checks ? FETCH_TENSORS : FETCH_ALL, engine->stagers,
-                           direct, devices, bytes_read, err);
+                           devices, bytes_read, err);
     *bytes_read += object_bytes;
     if (status == SIDESTEP_OK && !reader->has_manifest)
         status = reader_check_unchanged(reader, err);

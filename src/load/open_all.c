@@ -11,6 +11,8 @@
  * may see another save for a moment. Then the ranks try again. */
 #define OPEN_TRIES 5u
 #define OPEN_DISAGREE_TRIES 3u
+/* A load leaves what it reads in the page cache if that is at most this part of the free memory. */
+#define KEPT_PART 4u
 
 /* One call of open_and_plan_all() on one rank. */
 struct open_call {
@@ -111,6 +113,42 @@ static enum sidestep_status open_reader_all(struct open_call *o, struct announce
     return announced->is_listed != 0 ? SIDESTEP_OK : check_same_all(o, err);
 }
 
+/* ---- the page cache */
+
+/* Do other ranks read the same data? Then one of them reads it from the disk, and the others from
+ * the page cache. */
+static bool is_read_by_many(const struct open_call *o)
+{
+    uint64_t total = reader_data_bytes(*o->reader), wanted;
+
+    return !checked_mul(o->plan->wanted_bytes, (uint64_t)o->engine->comm.size, &wanted) ||
+           wanted > total + total / 4;
+}
+
+/* Does the page cache have space for what the ranks of this host read, without pushing out what
+ * others use? */
+static bool fits_page_cache(const struct open_call *o)
+{
+    uint64_t bytes;
+
+    return o->engine->fills_page_cache &&
+           checked_mul(o->plan->wanted_bytes, (uint64_t)o->engine->hosts.ranks_here * KEPT_PART,
+                       &bytes) &&
+           bytes <= cgroup_memory_free();
+}
+
+/* Read past the page cache only what is not likely to be read again, or has no space there: the
+ * next load of what is there takes a fifth of the time. */
+static void choose_page_cache(struct open_call *o)
+{
+    struct reader *r = *o->reader;
+
+    if ((r->flags & STORE_DIRECT) == 0 || !(is_read_by_many(o) || fits_page_cache(o)))
+        return;
+    r->flags &= ~STORE_DIRECT;
+    r->queue.ring = false; /* it does what goes past the page cache */
+}
+
 /* Open the files that this rank reads from, and compare the sizes of its share of the others. */
 static enum sidestep_status open_files(struct open_call *o, struct sidestep_error *err)
 {
@@ -140,8 +178,10 @@ static enum sidestep_status open_once_all(struct open_call *o, struct announceme
         TRY(comm_agree_all(&o->engine->comm, status, err));
         status = o->bring->all(o->bring->context, *o->reader, o->plan, err);
     }
-    if (status == SIDESTEP_OK)
+    if (status == SIDESTEP_OK) {
+        choose_page_cache(o);
         status = open_files(o, err);
+    }
     return comm_agree_all(&o->engine->comm, status, err);
 }
 

@@ -238,7 +238,7 @@ static enum verdict try_load(struct reader *reader, uint32_t seed)
     bool loaded =
         load_plan_build(&reader->metadata, dict, true, &plan, NULL) == SIDESTEP_OK &&
         plan.missing_count == 0 && plan.mismatched_count == 0 &&
-        fetch_run(reader, &plan, FETCH_ALL, workers, false, NULL, &bytes_read, NULL) == SIDESTEP_OK;
+        fetch_run(reader, &plan, FETCH_ALL, workers, NULL, &bytes_read, NULL) == SIDESTEP_OK;
     const struct sidestep_value *epoch = sidestep_state_dict_value(dict, "epoch");
     bool right = memcmp(&got, &expected, sizeof(got)) == 0 && epoch != NULL &&
                  sidestep_value_get_int(epoch) == seed;

@@ -245,6 +245,13 @@ TEST(failed_results_fail_the_save_or_are_retried)
 
 /* ---- reading */
 
+/* An engine whose loads read past the page cache. */
+static struct sidestep_engine *open_direct(void)
+{
+    return open_engine((struct sidestep_engine_options){
+        .io = store_ring_probe() == 0 ? SIDESTEP_IO_URING : SIDESTEP_IO_THREADS});
+}
+
 /* Each read is bad once: an error of storage fails the load; other results are retried. */
 TEST(failed_reads_fail_the_load_or_are_retried)
 {
@@ -257,7 +264,7 @@ TEST(failed_reads_fail_the_load_or_are_retried)
                  {"ring.short", 0, SIDESTEP_OK},
                  {"ring.start", 0, SIDESTEP_OK},
                  {"ring.setup", EPERM, SIDESTEP_OK}};
-    struct sidestep_engine *engine = open_engine((struct sidestep_engine_options){0});
+    struct sidestep_engine *engine = open_direct();
     struct sidestep_save_info info;
 
     scale = 32;
@@ -287,7 +294,7 @@ TEST(failed_reads_fail_the_load_or_are_retried)
 TEST(direct_reads_fill_exactly_the_memory)
 {
     static const size_t lengths[] = {1u << 20, (5u << 20) + 4096, (5u << 20) + 4, (9u << 20) - 4};
-    struct sidestep_engine *engine = open_engine((struct sidestep_engine_options){0});
+    struct sidestep_engine *engine = open_direct();
     struct sidestep_error err = {0};
 
     for (size_t c = 0; c < sizeof(lengths) / sizeof(lengths[0]); c++)
