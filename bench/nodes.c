@@ -4,14 +4,17 @@
  * opening of the series, and a load of the newest step that is whole over all nodes.
  *
  * All ranks are threads of this process, so its processors do the work of all nodes, and wake all
- * ranks for each collective call. As many calls that do nothing are measured beside it.
+ * ranks for each collective call. As many calls that do nothing are measured beside it, and the
+ * processor time of a rank, which on real nodes has a processor for itself.
  */
 #include "bench.h"
 
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 
 #include "sidestep/sidestep_series.h"
 #include "support/comm_threads.h"
@@ -20,7 +23,8 @@
 
 struct nodes_bench {
     char root[4096];
-    bool resumes; /* else saves step 1 */
+    bool resumes;               /* else saves step 1 */
+    _Atomic uint64_t worked_ns; /* processor time of all ranks */
     /* Of rank 0. */
     double took;
     double calls;    /* collective calls */
@@ -63,6 +67,15 @@ static void save_or_load(struct sidestep_series *series, const struct nodes_benc
     sidestep_state_dict_free(&state);
 }
 
+/* Processor time of this thread. */
+static uint64_t worked_ns(void)
+{
+    struct timespec worked = {0};
+
+    (void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &worked);
+    return (uint64_t)worked.tv_sec * 1000000000u + (uint64_t)worked.tv_nsec;
+}
+
 /* Seconds of ${calls} collective calls that exchange one number. */
 static double exchange(const struct sidestep_comm *comm, unsigned long calls)
 {
@@ -88,10 +101,12 @@ static int run_rank(struct sidestep_comm *comm, void *context)
     snprintf(path, sizeof(path), "%s/%d", n->root, comm->rank / RANKS_OF_NODE);
     bench_check(comm_threads_open(comm, &engine, &err), &err);
     double began = bench_now();
+    uint64_t worked = worked_ns();
     unsigned long calls = comm_threads_calls(comm);
     bench_check(sidestep_series_open(engine, path, &options, &series, &err), &err);
     save_or_load(series, n, comm);
     double took = bench_now() - began;
+    atomic_fetch_add(&n->worked_ns, worked_ns() - worked);
     calls = comm_threads_calls(comm) - calls;
     double exchanged = exchange(comm, calls);
     if (comm->rank == 0) {
@@ -107,6 +122,7 @@ static int run_rank(struct sidestep_comm *comm, void *context)
 static void run_all(struct nodes_bench *n, int nodes, bool resumes)
 {
     n->resumes = resumes;
+    n->worked_ns = 0;
     if (comm_threads_run(nodes * RANKS_OF_NODE, run_rank, n) != 0)
         bench_die("cannot start the ranks");
 }
@@ -114,13 +130,15 @@ static void run_all(struct nodes_bench *n, int nodes, bool resumes)
 static void measure(const struct bench *bench, int nodes)
 {
     struct nodes_bench n = {0};
-    char took[80], calls[80];
+    char took[80], calls[80], works[80];
     struct bench_row time = {
         .what = took, .reference = "its collective calls alone", .kind = BENCH_STALL};
     struct bench_row count = {.what = calls, .kind = BENCH_COUNT};
+    struct bench_row work = {.what = works, .kind = BENCH_COUNT};
 
     snprintf(took, sizeof(took), "resume of %d nodes of %d ranks", nodes, RANKS_OF_NODE);
     snprintf(calls, sizeof(calls), "%s, collective calls", took);
+    snprintf(works, sizeof(works), "%s, us of a processor per rank", took);
     snprintf(n.root, sizeof(n.root), "%s/nodes", bench->dir);
     if (mkdir(n.root, 0777) != 0)
         bench_die("make '%s': %s", n.root, strerror(errno));
@@ -130,9 +148,11 @@ static void measure(const struct bench *bench, int nodes)
         bench_add(&time.ours, n.took);
         bench_add(&time.theirs, n.exchange);
         bench_add(&count.ours, n.calls);
+        bench_add(&work.ours, (double)n.worked_ns / 1e3 / (nodes * RANKS_OF_NODE));
     }
     bench_report(&time);
     bench_report(&count);
+    bench_report(&work);
     bench_remove(n.root);
 }
 

@@ -208,7 +208,7 @@ static enum sidestep_status bring_all(void *context, const struct reader *r,
     struct comm *comm = &view->series->engine->comm;
     OWNED uint8_t *wanted = memory_new(view->file_count, 1);
     OWNED uint64_t *sent = memory_new(view->file_count, sizeof(*sent));
-    OWNED void *piece = memory_new(1, PIECE_BYTES);
+    OWNED void *piece = memory_resize(NULL, 1, PIECE_BYTES); /* untouched, if nothing is brought */
     enum sidestep_status status = SIDESTEP_OK;
 
     if (wanted == NULL || sent == NULL || piece == NULL)

@@ -6,9 +6,14 @@
  */
 #include "support/comm_threads.h"
 
+#include <limits.h>
+#include <linux/futex.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 enum call { CALL_NONE, CALL_MAX, CALL_BROADCAST, CALL_GATHER, CALL_SCATTER };
 
@@ -21,13 +26,16 @@ struct request {
     const size_t *sizes; /* the bytes of each rank, as rank 0 expects them; NULL on other ranks */
 };
 
+#define BROKEN 1u
+#define ROUND 2u
+
 struct hub {
-    pthread_mutex_t lock;
-    pthread_cond_t changed;
     int size;
-    int arrived;
-    unsigned long round; /* incremented when all have arrived */
-    bool broken;         /* a rank died, or the ranks disagree */
+    atomic_int arrived;
+    /* The others wait for a change of this (futex): ROUND is added when all have arrived, and
+     * BROKEN is set when a rank died, or the ranks disagree. */
+    atomic_uint state;
+    bool match; /* all ranks make the same call */
     int dying_rank;
     unsigned long dying_call;
     struct request *requests; /* per rank */
@@ -43,33 +51,12 @@ struct rank {
     int result;
 };
 
-/* Wait until all ranks have arrived; false: the hub is broken. */
-static bool meet(struct hub *hub)
+static void wake_all(struct hub *hub)
 {
-    pthread_mutex_lock(&hub->lock);
-    unsigned long round = hub->round;
-    if (!hub->broken && ++hub->arrived == hub->size) {
-        hub->arrived = 0;
-        hub->round++;
-        pthread_cond_broadcast(&hub->changed);
-    }
-    while (!hub->broken && hub->round == round)
-        pthread_cond_wait(&hub->changed, &hub->lock);
-    /* A completed round stays completed, even if the hub was broken afterwards. */
-    bool met = hub->round != round;
-    pthread_mutex_unlock(&hub->lock);
-    return met;
+    (void)syscall(SYS_futex, &hub->state, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
 }
 
-static void break_hub(struct hub *hub)
-{
-    pthread_mutex_lock(&hub->lock);
-    hub->broken = true;
-    pthread_cond_broadcast(&hub->changed);
-    pthread_mutex_unlock(&hub->lock);
-}
-
-/* All ranks compare the same requests, so all get the same answer. */
+/* Do all ranks make the same call? */
 static bool requests_match(const struct hub *hub)
 {
     const struct request *first = &hub->requests[0];
@@ -82,6 +69,45 @@ static bool requests_match(const struct hub *hub)
             return false;
     }
     return true;
+}
+
+/* The last rank that arrives does this for all; the others wait. The maxima go to rank 0. */
+static void combine(struct hub *hub)
+{
+    const struct request *all = hub->requests;
+    uint64_t *maxima = all[0].recv;
+
+    hub->match = requests_match(hub);
+    for (int i = 1; i < hub->size && hub->match && all[0].call == CALL_MAX; i++)
+        for (size_t k = 0; k < all[0].bytes / sizeof(*maxima); k++)
+            if (((const uint64_t *)all[i].send)[k] > maxima[k])
+                maxima[k] = ((const uint64_t *)all[i].send)[k];
+}
+
+/* Wait until all ranks have arrived; false: the hub is broken. ${last}: what the last one does
+ * first; may be NULL. A mutex and a condition would wake hundreds of ranks only to wait for the
+ * mutex. */
+static bool meet(struct hub *hub, void (*last)(struct hub *hub))
+{
+    unsigned now = atomic_load(&hub->state), before = now / ROUND;
+
+    if ((now & BROKEN) == 0 && atomic_fetch_add(&hub->arrived, 1) + 1 == hub->size) {
+        if (last != NULL)
+            last(hub);
+        atomic_store(&hub->arrived, 0);
+        atomic_fetch_add(&hub->state, ROUND);
+        wake_all(hub);
+    }
+    for (; now / ROUND == before && (now & BROKEN) == 0; now = atomic_load(&hub->state))
+        (void)syscall(SYS_futex, &hub->state, FUTEX_WAIT_PRIVATE, now, NULL, NULL, 0);
+    /* A completed round stays completed, even if the hub was broken afterwards. */
+    return now / ROUND != before;
+}
+
+static void break_hub(struct hub *hub)
+{
+    atomic_fetch_or(&hub->state, BROKEN);
+    wake_all(hub);
 }
 
 static size_t offset_of(const struct hub *hub, int32_t rank)
@@ -100,16 +126,14 @@ static void copy(void *to, const void *from, size_t bytes)
 }
 
 /* A rank writes only to memory that no other rank uses between the two calls of meet(). */
-static void exchange(const struct hub *hub, int32_t rank, uint64_t *maxima)
+static void exchange(const struct hub *hub, int32_t rank)
 {
     const struct request *all = hub->requests, *mine = &all[rank];
 
     switch (mine->call) {
     case CALL_MAX:
-        for (int i = 0; i < hub->size; i++)
-            for (size_t k = 0; k < mine->bytes / sizeof(uint64_t); k++)
-                if (((const uint64_t *)all[i].send)[k] > maxima[k])
-                    maxima[k] = ((const uint64_t *)all[i].send)[k];
+        if (rank != 0)
+            copy(mine->recv, all[0].recv, mine->bytes);
         break;
     case CALL_BROADCAST:
         if (rank != mine->root)
@@ -126,7 +150,7 @@ static void exchange(const struct hub *hub, int32_t rank, uint64_t *maxima)
     }
 }
 
-static int collective(struct rank *rank, struct request request, uint64_t *maxima)
+static int collective(struct rank *rank, struct request request)
 {
     struct hub *hub = rank->hub;
     int32_t number = rank->comm.rank;
@@ -135,12 +159,12 @@ static int collective(struct rank *rank, struct request request, uint64_t *maxim
     if (number == hub->dying_rank && rank->calls >= hub->dying_call)
         break_hub(hub);
     hub->requests[number] = request;
-    if (!meet(hub))
+    if (!meet(hub, combine))
         return -1;
-    bool match = requests_match(hub);
+    bool match = hub->match;
     if (match)
-        exchange(hub, number, maxima);
-    if (!meet(hub))
+        exchange(hub, number);
+    if (!meet(hub, NULL))
         return -1;
     if (!match)
         break_hub(hub);
@@ -149,14 +173,10 @@ static int collective(struct rank *rank, struct request request, uint64_t *maxim
 
 static int max_callback(void *context, uint64_t *values, size_t count)
 {
-    uint64_t *maxima = calloc(count + 1, sizeof(*maxima));
-    struct request request = {.call = CALL_MAX, .send = values, .bytes = count * sizeof(*values)};
-    int failed = maxima != NULL ? collective(context, request, maxima) : -1;
-
-    if (failed == 0)
-        memcpy(values, maxima, count * sizeof(*values));
-    free(maxima);
-    return failed;
+    return collective(context, (struct request){.call = CALL_MAX,
+                                                .send = values,
+                                                .recv = values,
+                                                .bytes = count * sizeof(*values)});
 }
 
 static int broadcast_callback(void *context, void *buffer, size_t bytes, int32_t root)
@@ -164,32 +184,27 @@ static int broadcast_callback(void *context, void *buffer, size_t bytes, int32_t
     return collective(
         context,
         (struct request){
-            .call = CALL_BROADCAST, .root = root, .send = buffer, .recv = buffer, .bytes = bytes},
-        NULL);
+            .call = CALL_BROADCAST, .root = root, .send = buffer, .recv = buffer, .bytes = bytes});
 }
 
 static int gather_callback(void *context, const void *send, size_t send_bytes, void *recv,
                            const size_t *recv_bytes)
 {
-    return collective(context,
-                      (struct request){.call = CALL_GATHER,
-                                       .send = send,
-                                       .recv = recv,
-                                       .bytes = send_bytes,
-                                       .sizes = recv_bytes},
-                      NULL);
+    return collective(context, (struct request){.call = CALL_GATHER,
+                                                .send = send,
+                                                .recv = recv,
+                                                .bytes = send_bytes,
+                                                .sizes = recv_bytes});
 }
 
 static int scatter_callback(void *context, const void *send, const size_t *send_bytes, void *recv,
                             size_t recv_bytes)
 {
-    return collective(context,
-                      (struct request){.call = CALL_SCATTER,
-                                       .send = send,
-                                       .recv = recv,
-                                       .bytes = recv_bytes,
-                                       .sizes = send_bytes},
-                      NULL);
+    return collective(context, (struct request){.call = CALL_SCATTER,
+                                                .send = send,
+                                                .recv = recv,
+                                                .bytes = recv_bytes,
+                                                .sizes = send_bytes});
 }
 
 unsigned long comm_threads_calls(const struct sidestep_comm *comm)
@@ -240,8 +255,6 @@ int comm_threads_run_dying(int size, int dying_rank, unsigned long nth,
                            int (*main)(struct sidestep_comm *comm, void *context), void *context)
 {
     struct hub hub = {
-        .lock = PTHREAD_MUTEX_INITIALIZER,
-        .changed = PTHREAD_COND_INITIALIZER,
         .size = size,
         .dying_rank = dying_rank,
         .dying_call = nth,
