@@ -60,11 +60,13 @@ void extra_files_link(struct store_dir *dir, const struct manifest *manifest);
 /* ---- later */
 
 /* Remove the files of ${manifest} from ${dir} under their own names, and directories that are empty
- * then, and sync: without the manifest nobody could tell whose they are. Adds the bytes that this
- * frees to ${*bytes}, unless NULL, and the number of names that went to ${*unlinked}. A file of
- * another owner or with other bytes stays, and so does one whose name ${keep} has, unless NULL. */
-void extra_files_unlink(struct store_dir *dir, const struct manifest *manifest,
-                        const struct hash_table *keep, uint64_t *bytes, size_t *unlinked);
+ * then, and sync: without the manifest nobody could tell whose they are. So on an error it must
+ * stay: nobody knows what is left. Adds the bytes that this frees to ${*bytes}, unless NULL, and
+ * the number of names that went to ${*unlinked}. A file of another owner or with other bytes stays,
+ * and so does one whose name ${keep} has, unless NULL. */
+enum sidestep_status extra_files_unlink(struct store_dir *dir, const struct manifest *manifest,
+                                        const struct hash_table *keep, uint64_t *bytes,
+                                        size_t *unlinked);
 
 /* Is the file in ${dir} that has ${file}'s own name the stored one, by a second name? */
 bool extra_files_is_linked(struct store_dir *dir, const struct extra_file *file);
@@ -86,7 +88,8 @@ struct extra_listed {
 };
 void extra_listed_release(struct extra_listed *listed);
 #define OWNED_EXTRA_LISTED __attribute__((cleanup(extra_listed_release))) struct extra_listed
-/* ${names}: of the directory. Manifests that cannot be read count as none. ENOMEM. */
+/* ${names}: of the directory. Damaged manifests count as none. Other errors: nobody knows what the
+ * manifests list. */
 enum sidestep_status extra_listed_read(struct store_dir *dir, const struct name_list *names,
                                        struct extra_listed *listed);
 /* Is ${name} in ${dir} an extra file, or a directory that holds nothing else? */

@@ -9,66 +9,94 @@
 #include "commit/extra_paths.h"
 #include "commit/small_file.h"
 
+/* Does ${status} say that nothing of ours is there? After other errors nobody knows. */
+static bool is_answer(enum sidestep_status status)
+{
+    return status == SIDESTEP_ENOTFOUND || status == SIDESTEP_ECORRUPT ||
+           status == SIDESTEP_EUNSAFE || status == SIDESTEP_EUNSUPPORTED;
+}
+
 /* Does ${last} in ${parent} have the bytes that ${file} had? */
-static bool has_same_bytes(const struct extra_file *file, struct store_dir *parent,
-                           const char *last)
+static enum sidestep_status compare_bytes(const struct extra_file *file, struct store_dir *parent,
+                                          const char *last, bool *is_same)
 {
     uint8_t sha256[HASH_SHA256_BYTES];
     uint64_t length;
 
-    return small_file_hash(parent, last, 0, file->bytes, &length, sha256, NULL, NULL) ==
-               SIDESTEP_OK &&
-           length == file->bytes && memcmp(sha256, file->sha256, sizeof(sha256)) == 0;
+    TRY(small_file_hash(parent, last, 0, file->bytes, &length, sha256, NULL, NULL));
+    *is_same = length == file->bytes && memcmp(sha256, file->sha256, sizeof(sha256)) == 0;
+    return SIDESTEP_OK;
 }
 
 /* Is the file ${last} in ${parent} the one that ${file} describes? A link to a stored file is told
  * by its inode. A file under its own name is told by its bytes: somebody may have replaced it. */
-static bool is_ours(struct store_dir *dir, const struct extra_file *file, struct store_dir *parent,
-                    const char *last, struct store_stat *stat)
+static enum sidestep_status compare(struct store_dir *dir, const struct extra_file *file,
+                                    struct store_dir *parent, const char *last,
+                                    struct store_stat *stat, bool *is_same)
 {
     struct store_stat stored;
 
-    if (store_stat(parent, last, stat, NULL) != SIDESTEP_OK)
-        return false;
+    *is_same = false;
+    TRY(store_stat(parent, last, stat, NULL));
     if (file->is_alias)
-        return stat->kind == STORE_HERE;
-    if (stat->kind != STORE_FILE || stat->size != file->bytes)
-        return false;
+        *is_same = stat->kind == STORE_HERE;
+    if (file->is_alias || stat->kind != STORE_FILE || stat->size != file->bytes)
+        return SIDESTEP_OK;
     if (file->stored == NULL)
-        return has_same_bytes(file, parent, last);
-    return store_stat(dir, file->stored, &stored, NULL) == SIDESTEP_OK &&
-           stored.inode == stat->inode && stored.device == stat->device;
+        return compare_bytes(file, parent, last, is_same);
+    TRY(store_stat(dir, file->stored, &stored, NULL));
+    *is_same = stored.inode == stat->inode && stored.device == stat->device;
+    return SIDESTEP_OK;
+}
+
+static bool is_ours(struct store_dir *dir, const struct extra_file *file, struct store_dir *parent,
+                    const char *last, struct store_stat *stat)
+{
+    bool is_same;
+
+    return compare(dir, file, parent, last, stat, &is_same) == SIDESTEP_OK && is_same;
 }
 
 /* Remove one file, as extra_files_unlink() does. */
-static void unlink_one(struct store_dir *dir, const struct extra_file *file, uint64_t *bytes,
-                       size_t *unlinked)
+static enum sidestep_status unlink_one(struct store_dir *dir, const struct extra_file *file,
+                                       uint64_t *bytes, size_t *unlinked)
 {
     OWNED_DIR *owned = NULL;
     struct store_dir *parent;
     struct store_stat stat;
     const char *last;
+    bool is_same;
 
-    if (extra_path_open(dir, file->name, false, &owned, &parent, &last, NULL) != SIDESTEP_OK)
-        return;
-    if (is_ours(dir, file, parent, last, &stat) &&
-        store_unlink(parent, last, NULL) == SIDESTEP_OK) {
+    TRY(extra_path_open(dir, file->name, false, &owned, &parent, &last, NULL));
+    enum sidestep_status status = compare(dir, file, parent, last, &stat, &is_same);
+    if (status == SIDESTEP_OK && is_same) {
+        TRY(store_unlink(parent, last, NULL));
         *unlinked += 1;
         if (bytes != NULL && stat.kind == STORE_FILE && stat.links <= 1)
             *bytes += stat.size;
     }
     extra_path_remove_empty(dir, file->name);
+    return status;
 }
 
-void extra_files_unlink(struct store_dir *dir, const struct manifest *manifest,
-                        const struct hash_table *keep, uint64_t *bytes, size_t *unlinked)
+enum sidestep_status extra_files_unlink(struct store_dir *dir, const struct manifest *manifest,
+                                        const struct hash_table *keep, uint64_t *bytes,
+                                        size_t *unlinked)
 {
-    for (size_t i = 0; i < manifest->extra_count; i++)
-        if (keep == NULL || hash_table_find(keep, manifest->extras[i].name) == SIZE_MAX)
-            unlink_one(dir, &manifest->extras[i], bytes, unlinked);
-    (void)extra_path_sync_all(dir, manifest, NULL);
-    if (manifest->extra_count != 0)
-        (void)store_dir_sync(dir, NULL);
+    enum sidestep_status first = SIDESTEP_OK;
+
+    if (manifest->extra_count == 0)
+        return SIDESTEP_OK;
+    for (size_t i = 0; i < manifest->extra_count; i++) {
+        if (keep != NULL && hash_table_find(keep, manifest->extras[i].name) != SIZE_MAX)
+            continue;
+        enum sidestep_status status = unlink_one(dir, &manifest->extras[i], bytes, unlinked);
+        if (first == SIDESTEP_OK && status != SIDESTEP_OK && !is_answer(status))
+            first = status;
+    }
+    TRY(first);
+    TRY(extra_path_sync_all(dir, manifest, NULL));
+    return store_dir_sync(dir, NULL);
 }
 
 bool extra_files_is_linked(struct store_dir *dir, const struct extra_file *file)
@@ -141,9 +169,13 @@ enum sidestep_status extra_listed_read(struct store_dir *dir, const struct name_
 {
     for (size_t i = 0; i < names->count; i++) {
         OWNED_BUFFER bytes = {0};
-        if (file_name_parse(names->names[i]).kind != FILE_NAME_MANIFEST ||
-            small_file_read(dir, names->names[i], 0, MANIFEST_MAX_BYTES, &bytes, NULL) !=
-                SIDESTEP_OK)
+        if (file_name_parse(names->names[i]).kind != FILE_NAME_MANIFEST)
+            continue;
+        enum sidestep_status status =
+            small_file_read(dir, names->names[i], 0, MANIFEST_MAX_BYTES, &bytes, NULL);
+        if (status != SIDESTEP_OK && !is_answer(status))
+            return status;
+        if (status != SIDESTEP_OK)
             continue;
         TRY_RESERVE(&listed->arena, listed->manifests, listed->capacity, listed->count + 1, NULL);
         const struct manifest *manifest = &listed->manifests[listed->count];

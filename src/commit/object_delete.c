@@ -91,8 +91,9 @@ static enum sidestep_status check_others(struct object_deletion *deletion,
 
     for (size_t i = 0; i < deletion->count; i++)
         TRY(name_list_add(&names, deletion->keys[i].name, err));
-    if (extra_listed_read(deletion->dir, &names, &listed) != SIDESTEP_OK)
-        return FAIL_NOMEM(err, deletion->count);
+    enum sidestep_status status = extra_listed_read(deletion->dir, &names, &listed);
+    if (status != SIDESTEP_OK)
+        return FAIL(err, status, "read its manifest");
     for (size_t i = 0; i < deletion->count; i++)
         if (!is_ours(names.names[i]) && !extra_listed_owns(deletion->dir, &listed, names.names[i]))
             return FAIL(err, SIDESTEP_ELOCKED, HAS_OTHERS);

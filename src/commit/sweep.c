@@ -108,14 +108,16 @@ bool sweep_unlink_file(struct store_dir *dir, const char *name, uint64_t *bytes)
     return true;
 }
 
-static void unlink_extras(struct store_dir *dir, const struct name_list *names, uint64_t *bytes,
-                          size_t *unlinked)
+static enum sidestep_status unlink_extras(struct store_dir *dir, const struct name_list *names,
+                                          uint64_t *bytes, size_t *unlinked,
+                                          struct sidestep_error *err)
 {
     OWNED_EXTRA_LISTED listed = {0};
+    enum sidestep_status status = extra_listed_read(dir, names, &listed);
 
-    (void)extra_listed_read(dir, names, &listed);
-    for (size_t i = 0; i < listed.count; i++)
-        extra_files_unlink(dir, &listed.manifests[i], NULL, bytes, unlinked);
+    for (size_t i = 0; status == SIDESTEP_OK && i < listed.count; i++)
+        status = extra_files_unlink(dir, &listed.manifests[i], NULL, bytes, unlinked);
+    return status == SIDESTEP_OK ? SIDESTEP_OK : FAIL(err, status, "remove its small files");
 }
 
 /* Unlink the files that sidestep made, and add their number to ${*unlinked}. */
@@ -127,7 +129,7 @@ static enum sidestep_status empty_once(struct store_dir *dir, uint64_t *bytes, s
     TRY(name_list_read(dir, &names, err));
     bool all = is_export(&names);
     if (!all && has_other_names(&names)) /* while the manifest is there, which lists them */
-        unlink_extras(dir, &names, bytes, unlinked);
+        TRY(unlink_extras(dir, &names, bytes, unlinked, err));
     for (int last = 0; last <= 1; last++)
         for (size_t i = 0; i < names.count; i++)
             if ((all || sweep_is_own_name(names.names[i])) &&

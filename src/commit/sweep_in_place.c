@@ -92,8 +92,9 @@ static bool unlink_extras(struct remover *remover, const struct manifest *manife
     size_t unlinked = 0;
     bool done = true;
 
-    if (!is_dry(remover)) /* under their own names */
-        extra_files_unlink(remover->dir, manifest, keep, NULL, &unlinked);
+    if (!is_dry(remover) && extra_files_unlink(remover->dir, manifest, keep, NULL, &unlinked) !=
+                                SIDESTEP_OK) /* those under their own names */
+        return false;
     for (size_t i = 0; i < manifest->extra_count; i++)
         done &= unlink_unless(remover, manifest->extras[i].stored, keep);
     return done;

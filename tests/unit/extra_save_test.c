@@ -3,12 +3,14 @@
  * extra_save_test.c -- small files are part of a save: written, listed, verified, copied and
  * deleted with it; and files of others of the same names stay.
  */
+#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/fault.h"
 #include "base/owned.h"
 #include "sidestep/sidestep_tools.h"
 #include "support/one_rank.h"
@@ -477,4 +479,28 @@ TEST(a_checkpoint_goes_with_its_files)
     assert_holds(inside(step_path(1), "tokenizer/mine.txt"), "mine");
     assert_holds(inside(step_path(1), "trainer_state.json"), "{\"step\": 1}");
     assert_int_equal(SIDESTEP_OK, verify(step_path(1)));
+}
+
+/* Whatever a deletion cannot read or remove, it leaves so that the next sweep finds all of it. */
+TEST(a_deletion_that_fails_leaves_nothing_that_no_sweep_removes)
+{
+    struct sidestep_gc_report report = {0};
+    unsigned long nth = 1;
+    bool fired = true;
+
+    for (; fired; nth++) {
+        add_usual();
+        ASSERT_OK(save_at(step_path(1)));
+        fault_arm("posix.", nth, false, EIO);
+        enum sidestep_status status UNUSED = sidestep_delete(step_path(1), &err);
+        fired = fault_fired() != NULL;
+        fault_arm("", 0, false, 0);
+        if (is_there(step_path(1)))
+            ASSERT_OK(sidestep_delete(step_path(1), &err));
+        ASSERT_OK(sidestep_gc(scratch.path, 0, &report, &err));
+        if (report.kept_count != 0)
+            fail_msg("call %lu: %s", nth, report.kept[0]);
+        sidestep_gc_report_release(&report);
+    }
+    assert_true(nth > 20);
 }
