@@ -144,7 +144,9 @@ static enum sidestep_status check_shard(struct commit *commit, uint32_t rank, ui
 static enum sidestep_status check_rank(struct commit *commit, uint32_t rank, struct rank_files *to)
 {
     TRY(check_shard(commit, rank, 0, to));
-    TRY(extra_files_check(commit, &to->files[0].footer, &to->why));
+    const struct footer *first = &to->files[0].footer;
+    if (!commit->request.resumes)
+        TRY(extra_files_check(commit, first->extras, first->extra_count, &to->why));
     uint32_t shards = to->files[0].footer.shard_count;
     for (uint32_t shard = 1; shard < shards; shard++)
         TRY(check_shard(commit, rank, shard, to));
@@ -240,6 +242,9 @@ static enum sidestep_status collect_with(struct workers *readers, struct batch *
         TRY(merge_batch(contents, &builder, &extras, batch, &capacity, err));
         release_batch(batch);
     }
+    if (batch->commit->request.resumes) /* other files of these names were not sent */
+        TRY(extra_files_check(batch->commit, contents->manifest.extras,
+                              contents->manifest.extra_count, err));
     return commit_metadata_finish(&builder, err);
 }
 

@@ -281,14 +281,16 @@ enum sidestep_status commit_check_wanted(const struct commit *commit, struct sid
 enum sidestep_status commit_vote_yes(struct commit *commit, struct sidestep_error *err);
 /*
  * A process that puts the files of other ranks, too, which were saved elsewhere (mirror/): the
- * names of shard ${shard} of rank ${rank}, while it is written and when it is sealed; seal it; and
- * when all files of a rank are sealed, vote in its place. An error means that the vote may be
- * there: the files are whole, so that does no harm. A file or a vote that an earlier process left
- * counts.
+ * names of shard ${shard} or extra file ${number} of rank ${rank}, while it is written and when it
+ * is sealed; seal it; and when all files of a rank are sealed, vote in its place. Of extra files
+ * those are enough that the checkpoint will have. An error means that the vote may be there: the
+ * files are whole, so that does no harm. A file or a vote that an earlier process left counts.
  */
 void commit_names_for(const struct commit *commit, uint32_t rank, uint32_t shard,
                       char written[FILE_NAME_BYTES], char final[FILE_NAME_BYTES]);
-enum sidestep_status commit_seal_for(struct commit *commit, uint32_t rank, uint32_t shard,
+void commit_extra_names_for(const struct commit *commit, uint32_t rank, uint32_t number,
+                            char written[FILE_NAME_BYTES], char final[FILE_NAME_BYTES]);
+enum sidestep_status commit_seal_for(struct commit *commit, const char *written, const char *final,
                                      struct store_file *file, struct sidestep_error *err);
 enum sidestep_status commit_vote_for(struct commit *commit, uint32_t rank, uint32_t shards,
                                      struct sidestep_error *err);

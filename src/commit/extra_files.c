@@ -10,10 +10,10 @@
 #include "commit/extra_paths.h"
 #include "commit/small_file.h"
 
-static void written_name(const struct commit *commit, const struct extra_file *file,
+static void written_name(const char *save_id, const struct extra_file *file,
                          char name[FILE_NAME_BYTES])
 {
-    file_name_format(FILE_NAME_EXTRA, commit->save_id, file->rank, file->number, name);
+    file_name_format(FILE_NAME_EXTRA, save_id, file->rank, file->number, name);
 }
 
 void commit_extra_name(struct commit *commit, uint32_t number, char name[FILE_NAME_BYTES])
@@ -92,16 +92,16 @@ enum sidestep_status extra_merge_add(struct extra_merge *merge, struct commit_co
     return SIDESTEP_OK;
 }
 
-enum sidestep_status extra_files_check(struct commit *commit, const struct footer *footer,
-                                       struct sidestep_error *err)
+enum sidestep_status extra_files_check(struct commit *commit, const struct extra_file *files,
+                                       size_t count, struct sidestep_error *err)
 {
-    for (size_t i = 0; i < footer->extra_count; i++) {
-        const struct extra_file *file = &footer->extras[i];
+    for (size_t i = 0; i < count; i++) {
+        const struct extra_file *file = &files[i];
         char name[FILE_NAME_BYTES];
         struct store_stat stat;
         if (file->is_alias)
             continue;
-        written_name(commit, file, name);
+        written_name(commit->save_id, file, name);
         TRY(WRAP(store_stat(commit->dir, name, &stat, err), err, "file '%s'", file->name));
         if (stat.kind != STORE_FILE || stat.size != file->bytes)
             return FAIL(err, SIDESTEP_ECORRUPT, "file '%s': '%s' has %llu bytes instead of %llu",
@@ -113,7 +113,7 @@ enum sidestep_status extra_files_check(struct commit *commit, const struct foote
 
 /* ---- publish */
 
-enum sidestep_status extra_files_keep_names(struct commit *commit, struct commit_contents *contents,
+enum sidestep_status extra_files_keep_names(const char *save_id, struct commit_contents *contents,
                                             struct sidestep_error *err)
 {
     for (size_t i = 0; i < contents->manifest.extra_count; i++) {
@@ -121,7 +121,7 @@ enum sidestep_status extra_files_keep_names(struct commit *commit, struct commit
         char name[FILE_NAME_BYTES];
         if (file->is_alias)
             continue;
-        written_name(commit, file, name);
+        written_name(save_id, file, name);
         TRY(arena_copy_text(&contents->arena, name, &file->stored, err));
     }
     return SIDESTEP_OK;
@@ -134,7 +134,7 @@ enum sidestep_status extra_files_drop(struct commit *commit, const struct commit
         char name[FILE_NAME_BYTES];
         if (contents->dropped[i].is_alias)
             continue;
-        written_name(commit, &contents->dropped[i], name);
+        written_name(commit->save_id, &contents->dropped[i], name);
         enum sidestep_status status = store_unlink(commit->dir, name, err);
         if (status != SIDESTEP_OK && status != SIDESTEP_ENOTFOUND)
             return status;
@@ -150,7 +150,7 @@ static enum sidestep_status place(struct commit *commit, const struct extra_file
     char name[FILE_NAME_BYTES];
     struct store_stat stat;
 
-    written_name(commit, file, name);
+    written_name(commit->save_id, file, name);
     enum sidestep_status status = store_rename_new(commit->dir, name, into, last, err);
     if (status != SIDESTEP_OK && store_stat(into, last, &stat, NULL) == SIDESTEP_OK &&
         stat.kind == STORE_FILE && stat.size == file->bytes)
@@ -187,7 +187,7 @@ enum sidestep_status extra_files_move(struct commit *commit, struct store_dir *i
         const char *last;
         if (file->is_alias)
             continue;
-        written_name(commit, file, name);
+        written_name(commit->save_id, file, name);
         TRY(extra_path_open(commit->dir, file->name, false, &owned, &from, &last, err));
         TRY(store_rename_new(from, last, into, name, err));
     }

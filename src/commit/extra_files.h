@@ -33,14 +33,14 @@ void extra_merge_release(struct extra_merge *merge);
 #define OWNED_EXTRA_MERGE __attribute__((cleanup(extra_merge_release))) struct extra_merge
 enum sidestep_status extra_merge_add(struct extra_merge *merge, struct commit_contents *contents,
                                      const struct footer *footer, struct sidestep_error *err);
-/* Is each file of the rank there, with its size? */
-enum sidestep_status extra_files_check(struct commit *commit, const struct footer *footer,
-                                       struct sidestep_error *err);
+/* Is each file there under the name that it was written with, with its size? */
+enum sidestep_status extra_files_check(struct commit *commit, const struct extra_file *files,
+                                       size_t count, struct sidestep_error *err);
 
 /* ---- rank 0, while it publishes */
 
 /* The files stay under the names that they were written with: record that in the manifest. */
-enum sidestep_status extra_files_keep_names(struct commit *commit, struct commit_contents *contents,
+enum sidestep_status extra_files_keep_names(const char *save_id, struct commit_contents *contents,
                                             struct sidestep_error *err);
 /* In a new directory whose manifest is written: give the files their names. Their directories are
  * durable on return, but for ${commit->dir} itself. */

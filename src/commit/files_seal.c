@@ -35,19 +35,16 @@ static enum sidestep_status rename_sealed(struct commit *commit, const char *par
                : FAIL(err, SIDESTEP_EABORTED, "another process writes '%s', too", part);
 }
 
-enum sidestep_status files_seal(struct commit *commit, uint32_t rank, uint32_t shard,
+enum sidestep_status files_seal(struct commit *commit, const char *written, const char *final,
                                 struct store_file *file, struct sidestep_error *err)
 {
-    char part[FILE_NAME_BYTES], final[FILE_NAME_BYTES];
     OWNED_FILE *owned = file;
     struct store_stat sealed;
 
-    assert(rank != commit->rank || commit->shards == 0 || shard < commit->shards);
-    commit_form_of(commit)->shard_names(commit, rank, shard, part, final);
     TRY(store_file_sync(owned, err));
     TRY(store_file_stat(owned, &sealed, err));
     TRY(store_file_close(TAKE(owned), err));
-    return rename_sealed(commit, part, final, &sealed, commit->shards == 0, err);
+    return rename_sealed(commit, written, final, &sealed, commit->shards == 0, err);
 }
 
 static bool is_made(enum sidestep_status status)

@@ -14,7 +14,7 @@ enum sidestep_status files_look(struct commit *commit, struct sidestep_error *er
 
 /* ---- files_seal.c */
 
-enum sidestep_status files_seal(struct commit *commit, uint32_t rank, uint32_t shard,
+enum sidestep_status files_seal(struct commit *commit, const char *written, const char *final,
                                 struct store_file *file, struct sidestep_error *err);
 enum sidestep_status files_vote_yes(struct commit *commit, struct sidestep_error *err);
 enum sidestep_status files_vote_for(struct commit *commit, uint32_t rank, uint32_t shards,

@@ -37,8 +37,8 @@ struct commit_form {
     /* The name under which shard ${shard} of rank ${rank} is written, and the one it gets. */
     void (*shard_names)(const struct commit *commit, uint32_t rank, uint32_t shard,
                         char written[FILE_NAME_BYTES], char final[FILE_NAME_BYTES]);
-    /* Make ${file} of rank ${rank} durable under its final name. Takes ${file} over. */
-    enum sidestep_status (*seal)(struct commit *commit, uint32_t rank, uint32_t shard,
+    /* Make ${file}, which has the name ${written}, durable under ${final}. Takes ${file} over. */
+    enum sidestep_status (*seal)(struct commit *commit, const char *written, const char *final,
                                  struct store_file *file, struct sidestep_error *err);
     enum sidestep_status (*vote_yes)(struct commit *commit, struct sidestep_error *err);
     /* Vote in the place of ${rank}, which has ${shards} shards. */

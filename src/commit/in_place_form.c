@@ -127,7 +127,7 @@ static enum sidestep_status publish_and_commit(struct commit *commit,
 {
     assert(commit->files.in_place && *outcome == COMMIT_ABORTED);
     TRY(extra_files_drop(commit, contents, err));
-    TRY(extra_files_keep_names(commit, contents, err));
+    TRY(extra_files_keep_names(commit->save_id, contents, err));
     TRY(files_write_records(commit, contents, err));
     TRY(store_dir_sync(commit->dir, err));
     enum sidestep_status status = commit_exchange_metadata(commit, err);

@@ -176,8 +176,8 @@ static void shard_names(const struct commit *commit, uint32_t rank, uint32_t sha
 }
 
 /* file_sync() completes the object, and checks its size. */
-static enum sidestep_status seal(struct commit *commit UNUSED, uint32_t rank UNUSED,
-                                 uint32_t shard UNUSED, struct store_file *file,
+static enum sidestep_status seal(struct commit *commit UNUSED, const char *written UNUSED,
+                                 const char *final UNUSED, struct store_file *file,
                                  struct sidestep_error *err)
 {
     OWNED_FILE *owned = file;
@@ -242,7 +242,7 @@ static enum sidestep_status publish_and_commit(struct commit *commit,
     assert(commit->rank == 0 && *outcome == COMMIT_ABORTED);
     TRY(extra_files_drop(commit, contents, err));
     TRY(put_index(commit, contents, err));
-    TRY(extra_files_keep_names(commit, contents, err));
+    TRY(extra_files_keep_names(commit->save_id, contents, err));
     TRY(commit_encode_records(contents, &metadata, &manifest, err));
     TRY(put_record(commit, FILE_NAME_MANIFEST, &manifest, err));
     TRY(commit_check_guard(commit, err));

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "commit/extra_files.h"
 #include "commit/many_ranks.h"
 #include "commit/small_file.h"
 
@@ -30,19 +31,43 @@ static enum sidestep_status write_index(struct commit *commit, struct commit_con
     return small_file_write_record(commit->dir, FILE_NAME_INDEX, commit->save_id, &index, err);
 }
 
+/* Remove the small files that an earlier attempt gave their own names: they were sent anew. */
+static enum sidestep_status unlink_placed(struct commit *commit, struct sidestep_error *err)
+{
+    char name[FILE_NAME_BYTES];
+    struct manifest manifest;
+    OWNED_BUFFER text = {0};
+    OWNED_ARENA arena = {0};
+    size_t unlinked = 0;
+
+    file_name_format(FILE_NAME_MANIFEST, commit->save_id, 0, 0, name);
+    enum sidestep_status status =
+        small_file_read(commit->dir, name, 0, MANIFEST_MAX_BYTES, &text, NULL);
+    if (status == SIDESTEP_OK)
+        status = manifest_decode(text.bytes, text.length, &arena, &manifest, NULL);
+    if (status == SIDESTEP_ENOTFOUND || status == SIDESTEP_ECORRUPT) /* it was not durable yet */
+        return SIDESTEP_OK;
+    if (status == SIDESTEP_OK)
+        status = extra_files_unlink(commit->dir, &manifest, NULL, NULL, &unlinked);
+    return status == SIDESTEP_OK ? SIDESTEP_OK
+                                 : FAIL(err, status, "remove what an earlier attempt placed");
+}
+
 /* An earlier attempt of this save may have ended while it wrote them. They are in the directory of
  * this save alone, and not published. */
-static void unlink_records(struct commit *commit)
+static enum sidestep_status unlink_records(struct commit *commit, struct sidestep_error *err)
 {
     static const enum file_name_kind kinds[] = {FILE_NAME_INDEX, FILE_NAME_MANIFEST,
                                                 FILE_NAME_METADATA_TMP};
     char name[FILE_NAME_BYTES];
 
     assert(!commit->files.in_place);
+    TRY(unlink_placed(commit, err));
     for (size_t i = 0; i < ARRAY_LENGTH(kinds); i++) {
         file_name_format(kinds[i], commit->save_id, 0, 0, name);
         (void)store_unlink(commit->dir, name, NULL); /* else creating it says what is wrong */
     }
+    return SIDESTEP_OK;
 }
 
 enum sidestep_status files_write_records(struct commit *commit, struct commit_contents *contents,
@@ -51,7 +76,7 @@ enum sidestep_status files_write_records(struct commit *commit, struct commit_co
     OWNED_BUFFER metadata = {0}, manifest = {0};
 
     if (commit->request.resumes)
-        unlink_records(commit);
+        TRY(unlink_records(commit, err));
     if (commit->group.count != 0) { /* the footers have what .metadata would say */
         TRY(manifest_encode(&contents->manifest, &manifest, err));
         return small_file_write_record(commit->dir, FILE_NAME_MANIFEST, commit->save_id, &manifest,

@@ -86,8 +86,11 @@ void commit_shard_name(const struct commit *commit, uint32_t shard, char name[FI
 enum sidestep_status commit_shard_seal(struct commit *commit, uint32_t shard,
                                        struct store_file *file, struct sidestep_error *err)
 {
-    assert(commit->dir != NULL && file != NULL);
-    return commit_form_of(commit)->seal(commit, commit->rank, shard, file, err);
+    char written[FILE_NAME_BYTES], final[FILE_NAME_BYTES];
+
+    assert(commit->dir != NULL && file != NULL && shard < commit->shards);
+    shard_names(commit, shard, written, final);
+    return commit_form_of(commit)->seal(commit, written, final, file, err);
 }
 
 /* ---- a process that puts the files of other ranks */
@@ -99,11 +102,23 @@ void commit_names_for(const struct commit *commit, uint32_t rank, uint32_t shard
     commit_form_of(commit)->shard_names(commit, rank, shard, written, final);
 }
 
-enum sidestep_status commit_seal_for(struct commit *commit, uint32_t rank, uint32_t shard,
+/* Shards of the swap form have no save id in their names, so this one of a shard is free. */
+void commit_extra_names_for(const struct commit *commit, uint32_t rank, uint32_t number,
+                            char written[FILE_NAME_BYTES], char final[FILE_NAME_BYTES])
+{
+    bool has_keys = commit->store->ops->layout == STORE_OF_KEYS;
+
+    assert(commit->save_id[0] != '\0' && !commit->files.in_place);
+    file_name_format(has_keys ? FILE_NAME_EXTRA : FILE_NAME_PART, commit->save_id, rank, number,
+                     written);
+    file_name_format(FILE_NAME_EXTRA, commit->save_id, rank, number, final);
+}
+
+enum sidestep_status commit_seal_for(struct commit *commit, const char *written, const char *final,
                                      struct store_file *file, struct sidestep_error *err)
 {
     assert(commit->dir != NULL && file != NULL);
-    return commit_form_of(commit)->seal(commit, rank, shard, file, err);
+    return commit_form_of(commit)->seal(commit, written, final, file, err);
 }
 
 enum sidestep_status commit_vote_for(struct commit *commit, uint32_t rank, uint32_t shards,

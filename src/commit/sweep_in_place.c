@@ -356,8 +356,10 @@ static bool is_garbage(const struct swept_dir *swept, const struct file_name *pa
 {
     if (parsed->kind == FILE_NAME_VOTE || parsed->kind == FILE_NAME_FAILED)
         return true;
+    /* A process that was late may have sent a small file that others had sent: it is not listed. */
     if (swept->can_read && has_id(&swept->current, parsed->save_id))
-        return false;
+        return swept->current.is_listed &&
+               (parsed->kind == FILE_NAME_EXTRA || parsed->kind == FILE_NAME_PART);
     if (had_marker)
         return swept->can_read || !swept->has_metadata;
     return parsed->kind == FILE_NAME_PART || parsed->kind == FILE_NAME_OUTCOME ||

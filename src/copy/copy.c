@@ -66,12 +66,13 @@ static enum sidestep_status list_files(struct checkpoint_copy *c, struct sideste
 {
     const struct reader *r = c->reader;
 
-    size_t most = r->file_count + r->manifest.extra_count;
+    size_t extras = r->manifest.extra_count, most = r->file_count + extras;
 
+    c->extra_written = arena_new(&c->arena, extras, sizeof(*c->extra_written));
     c->names = arena_new(&c->arena, most, sizeof(*c->names));
     c->sizes = arena_new(&c->arena, most, sizeof(*c->sizes));
     c->files = arena_new(&c->arena, r->file_count, sizeof(*c->files));
-    if (c->names == NULL || c->sizes == NULL || c->files == NULL)
+    if (c->extra_written == NULL || c->names == NULL || c->sizes == NULL || c->files == NULL)
         return FAIL_NOMEM(err, r->file_count * sizeof(*c->files));
     for (size_t i = 0; i < r->file_count; i++) {
         c->names[i] = r->files[i].name;
@@ -83,18 +84,18 @@ static enum sidestep_status list_files(struct checkpoint_copy *c, struct sideste
                         c->names[i]);
     }
     c->written = c->finals = c->names;
+    c->extra_finals = c->extra_written;
     c->name_count = r->file_count;
-    if (c->save != NULL)
-        return copy_name_in_save(c, err);
-    for (size_t i = 0; i < r->manifest.extra_count; i++) {
+    for (size_t i = 0; i < extras; i++) {
         const struct extra_file *file = &r->manifest.extras[i];
+        c->extra_written[i] = extra_file_stored(file);
         if (file->is_alias)
             continue;
         c->names[c->name_count] = extra_file_stored(file);
         c->sizes[c->name_count++] = file->bytes;
         c->total_bytes += file->bytes;
     }
-    return SIDESTEP_OK;
+    return c->save != NULL ? copy_name_in_save(c, err) : SIDESTEP_OK;
 }
 
 /* The id of a checkpoint of another program is a hash of its .metadata and of the attributes of its

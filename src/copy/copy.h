@@ -51,6 +51,8 @@ struct checkpoint_copy {
     /* Of the data files at the destination, while they are written and when they are whole; the
      * same as ${names}, but in a save. */
     const char **written, **finals;
+    /* The same of the extra files, by their rows in the manifest. */
+    const char **extra_written, **extra_finals;
     uint64_t *sizes;
     size_t name_count;
     struct copied_file *files;
@@ -81,7 +83,8 @@ extern const struct copy_target copy_to_files;               /* copy_to_files.c 
 extern const struct copy_target copy_to_objects;             /* copy_to_objects.c */
 extern const struct copy_target copy_to_save[STORE_LAYOUTS]; /* copy_to_save.c */
 /* Make ${file} durable, with its name. Takes it over. */
-enum sidestep_status copy_seal_in_save(struct checkpoint_copy *c, size_t i, struct store_file *file,
+enum sidestep_status copy_seal_in_save(struct checkpoint_copy *c, const char *written,
+                                       const char *final, struct store_file *file,
                                        struct sidestep_error *err);
 /* Set the names at the destination. */
 enum sidestep_status copy_name_in_save(struct checkpoint_copy *c, struct sidestep_error *err);

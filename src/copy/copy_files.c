@@ -133,7 +133,8 @@ static enum sidestep_status finish_file(struct checkpoint_copy *c, size_t i,
     c->copied_count++;
     c->copied_bytes += c->sizes[i];
     lock_release(&c->shared.lock);
-    return c->save != NULL ? copy_seal_in_save(c, i, to, err) : store_file_close(to, err);
+    return c->save != NULL ? copy_seal_in_save(c, c->written[i], c->finals[i], to, err)
+                           : store_file_close(to, err);
 }
 
 static enum sidestep_status write_piece(struct checkpoint_copy *c, size_t i, uint64_t begin,

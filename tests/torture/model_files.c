@@ -56,6 +56,19 @@ size_t files_list(const uint8_t id[SAVE_ID_BYTES], uint32_t rank,
     return count;
 }
 
+/* As a process does that sends files which were saved elsewhere. */
+static enum sidestep_status send(struct commit *commit, uint32_t number, const void *bytes,
+                                 size_t length, struct sidestep_error *err)
+{
+    char written[FILE_NAME_BYTES], final[FILE_NAME_BYTES];
+    OWNED_FILE *file = NULL;
+
+    commit_extra_names_for(commit, commit->rank, number, written, final);
+    TRY(store_file_create(commit->dir, written, 0, &file, err));
+    TRY(store_file_write_at(file, bytes, length, 0, err));
+    return commit_seal_for(commit, written, final, TAKE(file), err);
+}
+
 enum sidestep_status files_write(struct commit *commit, const uint8_t id[SAVE_ID_BYTES],
                                  bool shortens, struct sidestep_error *err)
 {
@@ -64,8 +77,8 @@ enum sidestep_status files_write(struct commit *commit, const uint8_t id[SAVE_ID
 
     for (size_t i = 0; i < count; i++)
         if (!extras[i].file.is_alias)
-            TRY(commit_extra_write(commit, (uint32_t)i, extras[i].text,
-                                   extras[i].file.bytes - shortens, err));
+            TRY((model.is_sent ? send : commit_extra_write)(commit, (uint32_t)i, extras[i].text,
+                                                            extras[i].file.bytes - shortens, err));
     return SIDESTEP_OK;
 }
 

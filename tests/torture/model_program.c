@@ -242,6 +242,7 @@ static enum sidestep_status write_and_vote(struct rank *r)
     bool cheats = r->saving->cheats == (int32_t)commit->rank;
     bool strays = r->saving->strays == (int32_t)commit->rank;
     bool is_late = model.mutant != NULL && model.mutant->kind == MUTANT_LATE_FILES;
+    char written[FILE_NAME_BYTES], final[FILE_NAME_BYTES];
     OWNED_FILE *file = NULL;
 
     TRY(commit_join(commit, err));
@@ -262,7 +263,8 @@ static enum sidestep_status write_and_vote(struct rank *r)
     bool is_early = model.mutant != NULL && model.mutant->kind == MUTANT_EARLY_VOTE;
     if (is_early)
         TRY(commit_vote_yes(commit, err));
-    TRY(model.is_sent ? commit_seal_for(commit, commit->rank, 0, TAKE(file), err)
+    commit_names_for(commit, commit->rank, 0, written, final);
+    TRY(model.is_sent ? commit_seal_for(commit, written, final, TAKE(file), err)
                       : commit_shard_seal(commit, 0, TAKE(file), err));
     model_enter(PHASE_VOTE);
     if (!is_early)

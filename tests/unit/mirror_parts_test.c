@@ -181,9 +181,9 @@ TEST(two_writers_of_a_file_are_told_apart)
     struct store_file *mine = create(&commit, written, "mine");
     OK(store_unlink(other.dir, written, &err));
     struct store_file *theirs = create(&other, written, "th");
-    assert_int_equal(commit_seal_for(&commit, 1, 0, mine, &err), SIDESTEP_EABORTED);
+    assert_int_equal(commit_seal_for(&commit, written, final, mine, &err), SIDESTEP_EABORTED);
     OK(store_file_write_at(theirs, "eirs!", 5, 2, &err));
-    OK(commit_seal_for(&other, 1, 0, theirs, &err));
+    OK(commit_seal_for(&other, written, final, theirs, &err));
     assert_int_equal(lstat(in_saving(final), &stat), 0);
     assert_int_equal(stat.st_size, 7);
     commit_close(&other);
