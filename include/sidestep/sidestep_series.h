@@ -153,6 +153,9 @@ sidestep_series_open(struct sidestep_engine *engine, const char *root,
  *    saved it are in the directories of the present ranks, wherever they lie now, and however many
  *    ranks there are.  Files that a node lacks are brought from another node, over the
  * communicator, and lie in the directory until the load ends.
+ *  - Small files of all ranks are compared in the call of the save (SIDESTEP_EDISAGREE).  Those
+ * that are taken (SIDESTEP_FILE_TAKE) are not read then: ranks of two nodes may give one name to
+ * them only with SIDESTEP_FILE_FIRST_RANK.  After a load all are at sidestep_series_path().
  *  - SIDESTEP_EMISMATCH: there are parts, but no step is whole; the message says which ranks are
  *    missing.  A directory that belongs to another run is never used: opening fails.
  *  - Each node deletes parts of steps that retention does not keep, once the next save has shown

@@ -377,7 +377,7 @@ class Checkpointer:
         loaded = resume(self._series, state, step, **how)
         self._resumed_step = -1 if loaded is None else loaded.step
         if loaded is not None:
-            where, seconds = loaded.path, time.monotonic() - began
+            where, seconds = self._series.loaded_path(loaded.step), time.monotonic() - began
             self._tell("resumed step %d from '%s' in %.3f s", loaded.step, where, seconds)
         return loaded
 

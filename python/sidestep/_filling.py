@@ -46,7 +46,7 @@ def fill_from(series: Series, step: int, state: Any, *, rejected: str = "", **ho
 
     options = LoadOptions(optional=_optional(state), whole=is_stateful(state), complete=True, **how)
     loaded = fill(state, series.place_of(step), series.engine, options)
-    return replace(loaded, path=series.loaded_path(step), step=step, rejected=rejected)
+    return replace(loaded, step=step, rejected=rejected)
 
 
 def resume(series: Series, state: Any, step: Optional[int], **how: Any) -> Optional[Loaded]:

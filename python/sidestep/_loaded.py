@@ -31,7 +31,9 @@ class Loaded:
     """The result of a load, on this rank.
 
     step        of the checkpoint; -1 if `load` was given its path
-    path        of the checkpoint
+    path        of the checkpoint; if each node has a directory for itself, where its parts were put
+                together, with the small files of all ranks, until the next call that loads, saves
+                or closes
     missing     names in the state that the checkpoint lacks, where that was allowed: they are as
                 they were
     unexpected  names in the checkpoint that this rank did not ask for

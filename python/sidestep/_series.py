@@ -115,8 +115,8 @@ class Series:
         return found.value
 
     def loaded_path(self, step: int) -> str:
-        """The path of the checkpoint of ``step``, which was just loaded: that of the mirror, if it
-        was loaded from there."""
+        """For people: the path of the checkpoint of ``step``, which was just loaded: that of the
+        mirror, if it was loaded from there, and not where parts were put together."""
         path, place = self.path_of(step), self.place_of(step)
         return place if os.path.basename(place) == os.path.basename(path) else path
 

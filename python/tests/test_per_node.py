@@ -71,7 +71,7 @@ def work(
             loaded = checkpoints.resume(state, step=step)
             came = loaded.step if loaded is not None else None
             if came is not None:
-                assert loaded.path == f"{root}/{nodes[rank]}/run/step-{came}"
+                assert Path(loaded.path).parent == Path(root, nodes[rank], "run")
                 wanted = states(came)
                 assert all(torch.equal(state[f"w{i}"], wanted[f"w{i}"]) for i in range(6))
                 assert state["note"] == wanted["note"]
@@ -143,6 +143,59 @@ def test_one_directory_has_checkpoints_as_ever(tmp_path: Path) -> None:
     assert (tmp_path / "a" / "run" / "step-1" / ".metadata").exists()
     assert run_ranks(2, work, str(tmp_path), "aa", [2, 3], True) == [1, 1]
     assert run_ranks(2, look, str(tmp_path), "aa") == [[1, 3, 2]] * 2
+
+
+VOCABULARY = b"a b c"
+
+
+def with_files(rank: int, root: str, nodes: str, steps: list[int], has_mirror: bool) -> int:
+    """Resume, read the small files of four ranks, and save ``steps``.  Returns what was resumed."""
+    mirror = sidestep.Mirror(f"{root}/far") if has_mirror else None
+    node, came = f"{root}/{nodes[rank]}/run", 0
+    with sidestep.Checkpointer(node, near="per_node", mirror=mirror) as checkpoints:
+        loaded = checkpoints.resume(states(-1))
+        if loaded is not None:
+            came = loaded.step
+            for one in range(4):
+                wanted = f"{one} at {came}".encode()
+                assert sidestep.read_file(loaded.path, f"state-{one}") == wanted
+            names = set(sidestep.load_metadata(loaded.path).files)
+            assert names == {"tokenizer/vocab", *(f"state-{one}" for one in range(4))}
+            assert Path(loaded.path, "tokenizer", "vocab").read_bytes() == VOCABULARY
+        torch.distributed.barrier()
+        for step in steps:
+            files = {f"state-{rank}": f"{rank} at {step}".encode(), "tokenizer/vocab": VOCABULARY}
+            checkpoints.save(step, states(step), files=files)
+    return came
+
+
+@pytest.mark.parametrize("has_mirror", [False, True])
+def test_small_files(tmp_path: Path, has_mirror: bool) -> None:
+    root = str(tmp_path)
+    run_ranks(4, with_files, root, "aabb", [1], has_mirror)
+    assert (tmp_path / "a" / "run" / "step-1" / "tokenizer" / "vocab").read_bytes() == VOCABULARY
+    assert not (tmp_path / "a" / "run" / "step-1" / "state-2").exists()
+    assert run_ranks(4, with_files, root, "baac", [2], has_mirror) == [1] * 4
+    if has_mirror:
+        far = tmp_path / "far" / "step-2"
+        assert sidestep.read_file(far, "state-3") == (far / "state-3").read_bytes() == b"3 at 2"
+        shutil.rmtree(tmp_path / "c")
+    where = "abb" if has_mirror else "abc"
+    assert run_ranks(3, with_files, root, where, [], has_mirror) == [2] * 3
+    assert not list(tmp_path.glob("*/run/.sidestep.*"))
+
+
+def disagree(rank: int, root: str, nodes: str) -> None:
+    with sidestep.Checkpointer(f"{root}/{nodes[rank]}/run", near="per_node") as checkpoints:
+        checkpoints.resume(states(-1))
+        with pytest.raises(sidestep.Error, match="ranks 0 and 1 have different files") as failed:
+            checkpoints.save(1, states(1), files={"vocab": str(rank).encode()})
+        assert failed.value.status.name == "EDISAGREE"
+
+
+def test_small_files_of_two_nodes_must_agree(tmp_path: Path) -> None:
+    run_ranks(2, disagree, str(tmp_path), "ab")
+    assert not list(tmp_path.glob("*/run/step-*"))
 
 
 def test_a_part_is_no_checkpoint(tmp_path: Path) -> None:

@@ -44,6 +44,7 @@ enum agreement {
     AGREE_OTHER,    /* 1: a rank's plan is of a save that shares, and this one does not, or v. v. */
     AGREE_VALUES,   /* digest of what the ranks shared in the save before */
     AGREE_VALUES_NOT,
+    AGREE_FILES, /* 1: a rank of several nodes without a common root gives small files */
     AGREE_COUNT,
 };
 
@@ -223,7 +224,7 @@ static enum sidestep_status start_local(struct save_start *start, const char *pa
     TRY(enter_queue(start, err));
     TRY(save_choose_codec(save, err));
     set_commit(start, &save->options);
-    TRY(save_set_group(save, start->series, start->state, err));
+    TRY(save_set_group(save, start->series, err));
     TRY(engine_find_store(start->engine, path, &save->commit.store, err));
     TRY(commit_open(&save->commit, path, err));
     TRY(turn_wait(save, SIDESTEP_MAX_QUEUE, save->commit.path, err));
@@ -268,6 +269,7 @@ static void fill_agreement(struct save_start *start, enum sidestep_status mine,
     words[AGREE_LOWEST] = !start->shares;
     words[AGREE_OTHER] = start->shares != start->saver->replicas.planned;
     replicas_digest(&start->saver->replicas, &words[AGREE_VALUES]);
+    words[AGREE_FILES] = commit->group.count != 0 && start->state->file_count != 0;
     if (engine->comm.rank == 0) {
         memcpy(&words[AGREE_ID_0], commit->save_id_bytes, SAVE_ID_BYTES);
         words[AGREE_IN_PLACE] = commit->files.in_place;
@@ -344,6 +346,8 @@ static enum sidestep_status agree_all(struct save_start *start, enum sidestep_st
         TRY(replan_all(start, shares, err));
     else
         start->info->flags |= SIDESTEP_SAVE_PLAN_REUSED;
+    if (words[AGREE_FILES] != 0)
+        TRY(save_agree_files_all(start->save, err));
     start->save->commit.layout_digest = start->saver->plan.global_digest;
     return save_check_sight_all(start->save, err);
 }

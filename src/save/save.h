@@ -118,8 +118,14 @@ enum sidestep_status save_make_id(const struct sidestep_save *save,
 /* If the series has a directory for each node, ${save} is a part, of the group of
  * this rank, which is copied, because the save may outlive the series. */
 enum sidestep_status save_set_group(struct sidestep_save *save, const struct save_series *series,
-                                    const struct sidestep_state_dict *state,
                                     struct sidestep_error *err) ON_THREAD(CALLER);
+
+/* ---- save_files_all.c ---- */
+
+/* Compare the small files of all ranks, where each node has a directory for itself: else the commit
+ * does. EDISAGREE: two ranks have different files of one name. Collective. */
+enum sidestep_status save_agree_files_all(const struct sidestep_save *save,
+                                          struct sidestep_error *err) ON_THREAD(CALLER);
 
 /* ---- save_offload.c: saves of tensors on devices ---- */
 

@@ -22,7 +22,6 @@ enum sidestep_status save_make_id(const struct sidestep_save *save,
 }
 
 enum sidestep_status save_set_group(struct sidestep_save *save, const struct save_series *series,
-                                    const struct sidestep_state_dict *state,
                                     struct sidestep_error *err)
 {
     const struct commit_group *group = series != NULL ? series->group : NULL;
@@ -35,8 +34,5 @@ enum sidestep_status save_set_group(struct sidestep_save *save, const struct sav
     memcpy(save->group_ranks, group->ranks, group->count * sizeof(*group->ranks));
     save->commit.group = *group;
     save->commit.group.ranks = save->group_ranks;
-    if (state->file_count != 0)
-        return FAIL(err, SIDESTEP_EUNSUPPORTED,
-                    "small files are not saved where each node has a directory for itself");
     return SIDESTEP_OK;
 }

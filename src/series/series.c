@@ -397,7 +397,7 @@ static enum sidestep_status start_all(struct sidestep_series *series, uint64_t s
     struct sidestep_error why = {0};
     uint64_t began_ns = clock_now(series->engine->clock);
 
-    series_end_view(series);
+    TRY(series_end_view_all(series, err));
     TRY(series_share_settled_all(series, err));
     enum sidestep_status status =
         options_copy(&options, sizeof(options), theirs, "save options", err);

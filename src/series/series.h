@@ -180,6 +180,9 @@ enum sidestep_status series_read_again_all(struct sidestep_series *series, struc
 
 /* What was put together is not needed any more.  Not collective. */
 void series_end_view(struct sidestep_series *series);
+/* The same, when all ranks have come here: until then they may read small files there. */
+enum sidestep_status series_end_view_all(struct sidestep_series *series,
+                                         struct sidestep_error *err);
 /* The path of the checkpoint of ${step}, which was just loaded: of the root, or of the mirror. */
 void series_name_loaded(const struct sidestep_series *series, uint64_t step,
                         char path[COMMIT_PATH_BYTES]);

@@ -5,9 +5,8 @@
  * In each directory, the rank that leads makes a hidden directory, the view, that looks like the
  * whole checkpoint: links to the files of the part that is there, and the records of the whole,
  * which rank 0 makes of the footers of all parts. Then all ranks load from the view, as from any
- * checkpoint. Files that a rank needs, and that its view lacks, are brought there before, in
- * pieces, from a rank that has them. The loader checks each byte against the hashes of the
- * manifest. In the end the view goes. It has the marker of a save, so what a kill leaves is swept
+ * checkpoint. What it lacks is brought there before, from a rank that has it (series_bring.c). In
+ * the end the view goes. It has the marker of a save, so what a kill leaves is swept
  * as that of a dead save.
  */
 #include <stdio.h>
@@ -20,7 +19,6 @@
 #include "series/series_view.h"
 #include "verify/verify.h"
 
-#define PIECE_BYTES ((size_t)4 << 20)
 #define MAX_TRIES 64u /* damaged steps that are passed over */
 
 void series_end_view(struct sidestep_series *series)
@@ -39,6 +37,16 @@ void series_end_view(struct sidestep_series *series)
     commit_close(&view->commit);
     free(view->holders);
     free(view);
+}
+
+enum sidestep_status series_end_view_all(struct sidestep_series *series, struct sidestep_error *err)
+{
+    enum sidestep_status status = SIDESTEP_OK;
+
+    if (series->view != NULL && !series->view->is_far) /* on all ranks */
+        status = comm_agree_all(&series->engine->comm, SIDESTEP_OK, err);
+    series_end_view(series);
+    return status;
 }
 
 /* ---- the views */
@@ -104,127 +112,6 @@ static enum sidestep_status make_view(struct series_view *view, const struct buf
     return link_files(view, name, err);
 }
 
-/* ---- files that are brought */
-
-/* Mark the files that this rank reads from, and that its view lacks. */
-static enum sidestep_status find_wanted(const struct reader *r, const struct load_plan *plan,
-                                        uint8_t *wanted, struct sidestep_error *err)
-{
-    for (size_t i = 0; i < plan->count; i++) {
-        const char *name = plan->chunks[i].storage->file;
-        size_t file = name != NULL ? hash_table_find(&r->file_names, name) : SIZE_MAX;
-        struct store_stat stat;
-        if (file >= r->manifest.file_count || wanted[file] != 0)
-            continue;
-        enum sidestep_status status = store_stat(r->dir, name, &stat, err);
-        if (status != SIDESTEP_OK && status != SIDESTEP_ENOTFOUND)
-            return status;
-        wanted[file] = status == SIDESTEP_ENOTFOUND;
-    }
-    return SIDESTEP_OK;
-}
-
-/* Rank 0: give each rank that leads what the ranks of its group want. */
-static void join_wanted(const struct series_view *view, struct comm_parts *parts)
-{
-    const uint32_t *leads = view->series->groups.leads;
-
-    for (int32_t rank = 0; rank < view->series->engine->comm.size; rank++)
-        for (size_t i = 0; i < view->file_count; i++)
-            parts->bytes[parts->offsets[leads[rank]] + i] |= parts->bytes[parts->offsets[rank] + i];
-}
-
-/* Set ${wanted} to what the group of this rank wants, and ${sent} to what any does. */
-static enum sidestep_status agree_wanted_all(const struct series_view *view, uint8_t *wanted,
-                                             uint64_t *sent, struct sidestep_error *err)
-{
-    OWNED_BY(comm_parts_release) struct comm_parts parts = {0};
-    struct comm *comm = &view->series->engine->comm;
-    OWNED void *mine = NULL;
-    size_t bytes = 0;
-
-    TRY(comm_gather_all(comm, wanted, view->file_count, &parts, err));
-    if (comm->rank == 0)
-        join_wanted(view, &parts);
-    TRY(comm_scatter_all(comm, &parts, &mine, &bytes, err));
-    if (bytes == view->file_count && bytes != 0)
-        memcpy(wanted, mine, bytes);
-    for (size_t i = 0; i < view->file_count; i++)
-        sent[i] = wanted[i];
-    return comm_reduce_max_all(comm, sent, view->file_count, err);
-}
-
-/* Open file ${name}: to read it, or to receive it; or neither. */
-static enum sidestep_status open_file(const struct series_view *view, const struct reader *r,
-                                      const char *name, bool sends, bool receives,
-                                      struct store_file **file, struct sidestep_error *err)
-{
-    if (sends)
-        return store_file_open_to_read(r->dir, name, 0, file, err);
-    return receives ? store_file_create(view->commit.dir, name, 0, file, err) : SIDESTEP_OK;
-}
-
-static enum sidestep_status send_pieces_all(struct comm *comm, struct store_file *file, bool sends,
-                                            uint32_t holder, uint64_t length, void *piece,
-                                            struct sidestep_error *err)
-{
-    enum sidestep_status status = SIDESTEP_OK;
-
-    for (uint64_t at = 0; at < length; at += PIECE_BYTES) {
-        size_t bytes = (size_t)min_u64(PIECE_BYTES, length - at);
-        if (sends && status == SIDESTEP_OK)
-            status = store_file_read_at(file, piece, bytes, at, err);
-        TRY(comm_broadcast_all(comm, piece, bytes, (int32_t)holder, err));
-        if (file != NULL && !sends && status == SIDESTEP_OK)
-            status = store_file_write_at(file, piece, bytes, at, err);
-    }
-    return comm_agree_all(comm, status, err); /* what was sent instead is not used then */
-}
-
-static enum sidestep_status send_file_all(const struct series_view *view, const struct reader *r,
-                                          size_t i, bool is_wanted, void *piece,
-                                          struct sidestep_error *err)
-{
-    struct comm *comm = &view->series->engine->comm;
-    const struct manifest_file *row = &r->manifest.files[i];
-    bool sends = view->holders[i] == (uint32_t)comm->rank;
-    bool receives = is_wanted && series_leads(view->series);
-    OWNED_FILE *file = NULL;
-    enum sidestep_status status = view->holders[i] < (uint32_t)comm->size
-                                      ? open_file(view, r, row->name, sends, receives, &file, err)
-                                      : FAIL(err, SIDESTEP_EPEER, "nobody has it");
-
-    status = comm_agree_all(comm, status, err);
-    if (status == SIDESTEP_OK)
-        status = send_pieces_all(comm, file, sends, view->holders[i], row->bytes, piece, err);
-    return WRAP(status, err, "bring '%s' from rank %u", row->name, view->holders[i]);
-}
-
-/* struct load_bring */
-static enum sidestep_status bring_all(void *context, const struct reader *r,
-                                      const struct load_plan *plan, struct sidestep_error *err)
-{
-    const struct series_view *view = context;
-    struct comm *comm = &view->series->engine->comm;
-    OWNED uint8_t *wanted = memory_new(view->file_count, 1);
-    OWNED uint64_t *sent = memory_new(view->file_count, sizeof(*sent));
-    OWNED void *piece = memory_resize(NULL, 1, PIECE_BYTES); /* untouched, if nothing is brought */
-    enum sidestep_status status = SIDESTEP_OK;
-
-    if (wanted == NULL || sent == NULL || piece == NULL)
-        status = FAIL_NOMEM(err, PIECE_BYTES);
-    else if (r->manifest.file_count != view->file_count)
-        status = FAIL(err, SIDESTEP_EPEER, "the manifest has another number of files");
-    else
-        status = find_wanted(r, plan, wanted, err);
-    TRY(comm_agree_all(comm, status, err));
-    TRY(agree_wanted_all(view, wanted, sent, err));
-    for (size_t i = 0; i < view->file_count; i++)
-        if (sent[i] != 0)
-            TRY(send_file_all(view, r, i, wanted[i] != 0, piece, err));
-    return SIDESTEP_OK;
-}
-
 /* ---- loading */
 
 /* Make the view of the save on each node, and load from it. */
@@ -243,9 +130,10 @@ static enum sidestep_status load_view_all(struct series_view *view,
     if (series_leads(view->series))
         status = make_view(view, &metadata, &manifest, err);
     TRY(comm_agree_all(&view->series->engine->comm, status, err));
+    TRY(series_bring_small_files_all(view, &manifest, err));
     if (options.verify == SIDESTEP_VERIFY_BEFORE) /* each part was verified, on its node */
         options.verify = SIDESTEP_VERIFY_READ;
-    view->bring = (struct load_bring){bring_all, view, view->path};
+    view->bring = (struct load_bring){series_bring_all, view, view->path};
     view->series->engine->bring = &view->bring;
     return load_path_all(view->series->engine, view->path, state, &options, 0, report, err);
 }

@@ -46,12 +46,24 @@ bool series_has_save(struct sidestep_series *series, const char *name, const cha
            strcmp(named.save_id, save_id) == 0;
 }
 
+enum sidestep_status series_read_manifest(struct sidestep_series *series, const char *name,
+                                          const char *save_id, struct store_dir **dir,
+                                          struct buffer *manifest, struct sidestep_error *err)
+{
+    char file[FILE_NAME_BYTES];
+
+    file_name_format(FILE_NAME_MANIFEST, save_id, 0, 0, file);
+    TRY(store_dir_open(series->store, series->lease.root, name, dir, err));
+    return WRAP(small_file_read(*dir, file, 0, MANIFEST_MAX_BYTES, manifest, err), err, "'%s/%s'",
+                name, file);
+}
+
 static enum sidestep_status offer_part(struct sidestep_series *series,
                                        const struct series_whole *whole,
                                        enum sidestep_verify_mode mode, struct buffer *out,
                                        struct sidestep_error *err)
 {
-    char name[FILE_NAME_BYTES], file[FILE_NAME_BYTES], path[COMMIT_PATH_BYTES];
+    char name[FILE_NAME_BYTES], path[COMMIT_PATH_BYTES];
     OWNED_BY(reader_close) struct reader *part = NULL;
     OWNED_BUFFER manifest = {0};
     OWNED_DIR *dir = NULL;
@@ -65,10 +77,9 @@ static enum sidestep_status offer_part(struct sidestep_series *series,
                  "'%s'", path));
     TRY(WRAP(reader_open(series->store, path, READER_ALL | READER_PARTS, &part, err), err, "'%s'",
              path));
-    file_name_format(FILE_NAME_MANIFEST, whole->save_id, 0, 0, file);
-    TRY(store_dir_open(series->store, series->lease.root, name, &dir, err));
+    TRY(WRAP(reader_check_extras(part, err), err, "'%s'", path));
+    TRY(series_read_manifest(series, name, whole->save_id, &dir, &manifest, err));
     TRY(store_dir_sync(dir, err));
-    TRY(small_file_read(dir, file, 0, MANIFEST_MAX_BYTES, &manifest, err));
     return put_part(part, &manifest, out, err);
 }
 
@@ -218,6 +229,39 @@ static enum sidestep_status build_metadata(const struct joining *j,
                            err);
 }
 
+/* The small files are those of a checkpoint: of each name the one of the lowest rank, which its
+ * part has. In the view they have the names that they were written with. */
+static enum sidestep_status join_small_files(const struct joining *j,
+                                             struct commit_contents *contents,
+                                             struct sidestep_error *err)
+{
+    OWNED_EXTRA_MERGE merge = {0};
+
+    for (size_t i = 0; i < j->count; i++)
+        TRY(extra_merge_add(&merge, contents, &j->files[i].footer, err));
+    return extra_files_keep_names(j->head.save_id, contents, err);
+}
+
+static enum sidestep_status note_holders(const struct joining *j, const struct manifest *manifest,
+                                         struct series_view *view, struct sidestep_error *err)
+{
+    OWNED uint32_t *of_rank = memory_new(j->head.world_size, sizeof(*of_rank));
+
+    view->file_count = manifest->file_count;
+    view->small_count = manifest->extra_count;
+    view->holders = memory_new(view->file_count + view->small_count, sizeof(*view->holders));
+    if (of_rank == NULL || view->holders == NULL)
+        return FAIL_NOMEM(err, j->count * sizeof(*view->holders));
+    for (size_t i = 0; i < j->count; i++) {
+        view->holders[i] = j->files[i].holder;
+        if (j->files[i].footer.shard == 0)
+            of_rank[j->files[i].footer.rank] = j->files[i].holder;
+    }
+    for (size_t i = 0; i < view->small_count; i++)
+        view->holders[view->file_count + i] = of_rank[manifest->extras[i].rank];
+    return SIDESTEP_OK;
+}
+
 /* Make .metadata and the manifest of the whole. */
 static enum sidestep_status make_records(struct joining *j, struct series_view *view,
                                          struct buffer *metadata, struct buffer *manifest,
@@ -234,16 +278,16 @@ static enum sidestep_status make_records(struct joining *j, struct series_view *
     contents.manifest.part = (struct manifest_part){0};
     contents.manifest.required_features &= ~(uint64_t)MANIFEST_REQUIRED_PART;
     contents.manifest.index = (struct manifest_index){0};
+    contents.manifest.extras = NULL;
     contents.manifest.extra_count = 0;
     contents.manifest.files = arena_new(&j->arena, j->count, sizeof(*contents.manifest.files));
-    view->holders = memory_new(j->count, sizeof(*view->holders));
-    if (contents.manifest.files == NULL || view->holders == NULL)
+    if (contents.manifest.files == NULL)
         return FAIL_NOMEM(err, j->count * sizeof(*contents.manifest.files));
-    for (size_t i = 0; i < j->count; i++) {
+    for (size_t i = 0; i < j->count; i++)
         contents.manifest.files[i] = j->files[i].row;
-        view->holders[i] = j->files[i].holder;
-    }
-    contents.manifest.file_count = view->file_count = j->count;
+    contents.manifest.file_count = j->count;
+    TRY(join_small_files(j, &contents, err));
+    TRY(note_holders(j, &contents.manifest, view, err));
     return commit_encode_records(&contents, metadata, manifest, err);
 }
 
@@ -264,7 +308,7 @@ static enum sidestep_status share_records_all(struct series_view *view, struct b
                                               struct buffer *manifest, struct sidestep_error *err)
 {
     struct comm *comm = &view->series->engine->comm;
-    uint64_t sizes[] = {metadata->length, manifest->length, view->file_count};
+    uint64_t sizes[] = {metadata->length, manifest->length, view->file_count, view->small_count};
     enum sidestep_status status = SIDESTEP_OK;
 
     TRY(comm_broadcast_all(comm, sizes, sizeof(sizes), 0, err));
@@ -272,7 +316,8 @@ static enum sidestep_status share_records_all(struct series_view *view, struct b
         (void)buffer_extend(metadata, (size_t)sizes[0]);
         (void)buffer_extend(manifest, (size_t)sizes[1]);
         view->file_count = (size_t)sizes[2];
-        view->holders = memory_new(view->file_count, sizeof(*view->holders));
+        view->small_count = (size_t)sizes[3];
+        view->holders = memory_new(view->file_count + view->small_count, sizeof(*view->holders));
         status = buffer_check(metadata, err);
         if (status == SIDESTEP_OK)
             status = buffer_check(manifest, err);
@@ -282,7 +327,8 @@ static enum sidestep_status share_records_all(struct series_view *view, struct b
     TRY(comm_agree_all(comm, status, err));
     TRY(comm_broadcast_all(comm, metadata->bytes, metadata->length, 0, err));
     TRY(comm_broadcast_all(comm, manifest->bytes, manifest->length, 0, err));
-    return comm_broadcast_all(comm, view->holders, view->file_count * sizeof(*view->holders), 0,
+    return comm_broadcast_all(comm, view->holders,
+                              (view->file_count + view->small_count) * sizeof(*view->holders), 0,
                               err);
 }
 

@@ -13,7 +13,7 @@
 
 #include "base/base.h"
 #include "selection/selection.h"
-#include "series/series.h"
+#include "series/series_view.h"
 
 /* ---- what a directory offers ---- */
 
@@ -35,14 +35,10 @@ static enum sidestep_status put_offer(struct sidestep_series *series,
     bool is_adopted = annotations_find(list_annotations(list), ANNOTATION_ADOPTED, entry->name,
                                        entry->save_id) != NULL;
     uint64_t flags = (entry->is_abandoned ? OFFER_LEFT : 0) | (is_adopted ? OFFER_ADOPTED : 0);
-    char name[FILE_NAME_BYTES];
     OWNED_BUFFER text = {0};
     OWNED_DIR *dir = NULL;
 
-    file_name_format(FILE_NAME_MANIFEST, entry->save_id, 0, 0, name);
-    TRY(store_dir_open(series->store, series->lease.root, entry->name, &dir, err));
-    TRY(WRAP(small_file_read(dir, name, 0, MANIFEST_MAX_BYTES, &text, err), err, "'%s/%s'",
-             entry->path, name));
+    TRY(series_read_manifest(series, entry->name, entry->save_id, &dir, &text, err));
     buffer_put_u64le(out, flags);
     buffer_put_u64le(out, text.length);
     buffer_put(out, text.bytes, text.length);

@@ -45,6 +45,10 @@ struct job {
     int dying_rank;               /* dies at its collective call ${dies_at} (0: none does) */
     unsigned long dies_at;
     void (*before)(uint64_t step); /* rank 0, before it saves this step, and before it closes (0) */
+    /* The small files of each rank: gives them to a save, and looks at them where the step was
+     * loaded. Each returns the number of failures. */
+    int (*give)(int rank, uint64_t step, struct sidestep_state_dict *state);
+    int (*look)(int rank, uint64_t step, const char *path);
     /* Results, of rank 0 */
     enum sidestep_status opened, resumed, saved, closed;
     uint64_t step;       /* that was resumed */
@@ -118,6 +122,8 @@ static inline enum sidestep_status save(struct sidestep_engine *engine,
 
     world_make(&world, rank, job->ranks, WORLD_BY_ROWS, 1, false);
     world_fill(&world, seed_of(step, job->attempt));
+    if (job->give != NULL && job->give(rank, step, world.state) != 0)
+        return FAIL(err, SIDESTEP_EINVAL, "the small files");
     bool tears = job->tears != 0 && job->tears == job->nodes[rank] &&
                  (job->tears_at == 0 || job->tears_at == step);
     if (tears)
@@ -179,6 +185,11 @@ static inline int run_rank(struct sidestep_comm *comm, void *context)
         mine.resumed_of = (unsigned)of;
         if (mine.resumed == SIDESTEP_OK)
             EXPECT(sidestep_series_path(series, mine.step, mine.path, &err) == SIDESTEP_OK);
+        if (mine.resumed == SIDESTEP_OK && job->look != NULL)
+            EXPECT(job->look(comm->rank, mine.step, mine.path) == 0);
+        EXPECT(job->look == NULL || /* closing ends what was put together */
+               comm_agree_all(&engine->comm, SIDESTEP_OK, &err) == SIDESTEP_OK ||
+               job->may_fail_save);
     }
     for (int i = 0; mine.resumed == SIDESTEP_OK && job->saves[i] != 0; i++) {
         if (job->before != NULL && comm->rank == 0)
