@@ -14,7 +14,7 @@ import network as networks
 import rig as rigs
 import torchrun
 
-CLOCKS = (0,) * 5  # two of them are spare
+HOSTS = 5  # two of them are spare
 PATIENCE = 60
 IS_STEP = re.compile(r"step-(\d+)$")
 
@@ -42,8 +42,8 @@ class Job(torchrun.Job):
 class Cluster:
     """Hosts, each with a disk in memory at the same path, as a context."""
 
-    def __init__(self, rig):
-        self.network = networks.Network(rig, CLOCKS)
+    def __init__(self, rig, hosts=HOSTS):
+        self.network = networks.Network(rig, (0,) * hosts)
         self.disk = rig.folder()
 
     def __enter__(self):

@@ -204,10 +204,10 @@ def cut_between_saves(rig, cuts=True):
     return complaints
 
 
-def make_rig(purpose, what):
-    """A rig for ``what``, which is skipped where hosts or torch are missing."""
+def make_rig(purpose, what, reason=None):
+    """A rig for ``what``, which is skipped for this reason, or where hosts or torch are missing."""
     rig = rigs.Rig(purpose.splitlines()[0], in_memory=True)
-    reason = networks.reason_not_to(rig)
+    reason = networks.reason_not_to(rig) or reason
     if not os.path.exists(os.path.join(rig.top, ".venv/bin/torchrun")):
         reason = "there is no .venv with torch"
     if reason is not None:
