@@ -153,7 +153,8 @@ static inline bool add_bucket(struct sidestep_engine *engine, struct object_buck
 
 static inline int run_rank(struct sidestep_comm *comm, void *context)
 {
-    struct job *job = context;
+    struct job *shared = context; /* rank 0 writes to it while others still run */
+    const struct job asked = *shared, *job = &asked;
     struct sidestep_retention keep = {.struct_size = sizeof(keep), .keep_last = job->keep_last};
     struct sidestep_series_options options = {.struct_size = sizeof(options),
                                               .flags = job->shared ? 0 : SIDESTEP_SERIES_PER_NODE,
@@ -170,7 +171,7 @@ static inline int run_rank(struct sidestep_comm *comm, void *context)
     EXPECT(mine.opened == SIDESTEP_OK || job->dies_at != 0);
     if (mine.opened != SIDESTEP_OK) { /* on each rank, or this one died and nobody waits for it */
         if (comm->rank == 0)
-            job->opened = job->resumed = job->saved = job->closed = mine.opened;
+            shared->opened = shared->resumed = shared->saved = shared->closed = mine.opened;
         return bad;
     }
     EXPECT(job->bucket == NULL ||
@@ -207,7 +208,7 @@ static inline int run_rank(struct sidestep_comm *comm, void *context)
     EXPECT(mine.closed == SIDESTEP_OK || job->may_fail_save);
     if (comm->rank == 0) {
         snprintf(mine.message, sizeof(mine.message), "%s", err.message);
-        *job = mine;
+        *shared = mine;
     }
     (void)sidestep_engine_close(&engine, &err);
     return bad;

@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <stdatomic.h>
 
+#include "checkpoint/reader.h"
 #include "support/flip.h"
 #include "support/node_files.h"
 #include "support/node_mirror.h"
@@ -98,6 +99,26 @@ TEST(a_copy_that_lost_a_file_is_sent_again)
     expect_nothing_left('f');
 }
 
+/* The same of a bucket. */
+static void expect_in_bucket(struct object_bucket *bucket, const char *path)
+{
+    OWNED_BY(reader_close) struct reader *reader = NULL;
+    struct store *store = NULL;
+    struct sidestep_error err = {0};
+    const char *kind;
+
+    assert_int_equal(object_store_new("runs", object_sim_client(bucket, 7), &store, &err),
+                     SIDESTEP_OK);
+    assert_int_equal(reader_open(store, path, READER_ALL, &reader, &err), SIDESTEP_OK);
+    assert_int_equal(reader->manifest.extra_count, 8); /* and not two of one name */
+    for (size_t i = 0; i < reader->manifest.extra_count; i++)
+        if (reader_check_extra(reader, &reader->manifest.extras[i], true, &kind, &err) !=
+            SIDESTEP_OK)
+            fail_msg("'%s': %s", reader->manifest.extras[i].name, err.message);
+    reader_close(&reader);
+    object_store_free(&store);
+}
+
 TEST(a_bucket_has_all_files)
 {
     struct job job = make_small(4, "aabb", false, 1, 1);
@@ -106,6 +127,7 @@ TEST(a_bucket_has_all_files)
     assert_non_null(job.bucket);
     job.mirror = "s3://runs/far";
     run_well(&job);
+    expect_in_bucket(job.bucket, "s3://runs/far/step-1");
     shell("rm -r %s%s", node_path('b', ""), "");
     job.resumes = true;
     job.nodes = "aacc";
@@ -113,6 +135,7 @@ TEST(a_bucket_has_all_files)
     run_well(&job);
     assert_int_equal(job.step, 1);
     assert_string_equal(job.path, "s3://runs/far/step-1");
+    expect_in_bucket(job.bucket, "s3://runs/far/step-2");
     object_sim_free(&job.bucket);
 }
 
