@@ -87,6 +87,7 @@ def main():
         wait_for(logs, f"over-{HOST}")
         raise
     dist.destroy_process_group()
+    time.sleep(0.5)  # a thread of gloo that still runs would abort the process, and torchrun then waits
 
 
 if __name__ == "__main__":
