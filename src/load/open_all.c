@@ -12,7 +12,7 @@
 #define OPEN_TRIES 5u
 #define OPEN_DISAGREE_TRIES 3u
 /* A load leaves what it reads in the page cache if that is at most this part of the free memory. */
-#define KEPT_PART 4u
+#define KEPT_PART 16u
 
 /* One call of open_and_plan_all() on one rank. */
 struct open_call {

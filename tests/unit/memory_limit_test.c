@@ -18,9 +18,10 @@
 #define BESIDE_BYTES (64 * MIB)
 /* Under protection, the limit also counts reserved addresses: room for 96 threads. */
 #define RESERVED_BYTES (96 * MIB)
-/* A state that is loaded, and a limit that leaves more than four times its size. */
+/* A state that is loaded, and limits that leave more and less than 16 times its size. */
 #define LOADED_BYTES (32 * MIB)
-#define MUCH_MEMORY (16 * LOADED_BYTES)
+#define MUCH_MEMORY (24 * LOADED_BYTES)
+#define LITTLE_MEMORY (12 * LOADED_BYTES)
 #define NO_DIRECT_IO 255
 
 static struct rlimit unlimited;
@@ -302,11 +303,11 @@ TEST(a_load_leaves_what_it_reads_in_the_page_cache)
     expect_cached(MUCH_MEMORY, 1);
 }
 
-/* A quarter of the free memory is the most that it may take. */
+/* A sixteenth of the free memory is the most that it may take. */
 TEST(a_load_in_little_memory_reads_past_the_page_cache)
 {
     need_plain_memory();
-    expect_cached(4 * LOADED_BYTES, 0);
+    expect_cached(LITTLE_MEMORY, 0);
 }
 
 /* Files of a machine: ${path} below the scratch directory. */
