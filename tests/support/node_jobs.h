@@ -22,6 +22,32 @@
 
 static struct scratch scratch;
 
+/* The fixture of each test. */
+static inline int make_nodes(void **test UNUSED)
+{
+    return scratch_make(&scratch, NULL) ? 0 : -1;
+}
+
+static inline int tear_down(void **test UNUSED)
+{
+    fault_arm("", 0, false, 0);
+    scratch_remove(&scratch);
+    return 0;
+}
+
+/* Let ${trial} fail the first call of storage, then one ${stride} calls later, and so on, until
+ * there is none. It makes its own nodes, and returns the point that failed. */
+static inline void fail_at_each(const char *(*trial)(unsigned long nth, bool sticky), bool sticky,
+                                unsigned long stride)
+{
+    unsigned long nth = 1;
+
+    scratch_remove(&scratch);
+    while (trial(nth, sticky) != NULL)
+        nth += stride;
+    assert_true(nth > 50);
+}
+
 /* What the ranks of a job do, and what came of it. */
 struct job {
     int ranks;

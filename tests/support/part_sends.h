@@ -18,11 +18,11 @@ static uint8_t id[SAVE_ID_BYTES];
 static struct sidestep_error err;
 
 /* Two nodes have parts of step 1, which nobody has sent. */
-static int set_up(void **test UNUSED)
+static int set_up(void **test)
 {
     struct sidestep_list list = {0};
 
-    if (!scratch_make(&scratch, NULL))
+    if (make_nodes(test) != 0)
         return -1;
     snprintf(far, sizeof(far), "%s/f", scratch.path);
     snprintf(to, sizeof(to), "%s/step-1", far);
@@ -33,13 +33,6 @@ static int set_up(void **test UNUSED)
     snprintf(save_id, sizeof(save_id), "%s", sidestep_list_entry(&list, 0)->save_id);
     sidestep_list_release(&list);
     return hash_from_hex(save_id, SAVE_ID_BYTES, id) ? 0 : -1;
-}
-
-static int tear_down(void **test UNUSED)
-{
-    fault_arm("", 0, false, 0);
-    scratch_remove(&scratch);
-    return 0;
 }
 
 EACH_TEST(set_up, tear_down);

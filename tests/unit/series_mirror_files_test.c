@@ -167,20 +167,10 @@ static const char *fail_and_go_on(unsigned long nth, bool sticky)
 
 TEST(whatever_fails_all_files_are_sent)
 {
-    unsigned long nth = 1;
-
-    scratch_remove(&scratch);
-    while (fail_and_go_on(nth, false) != NULL)
-        nth += 9;
-    assert_true(nth > 50);
+    fail_at_each(fail_and_go_on, false, 9);
 }
 
 TEST(whenever_all_nodes_die_the_next_job_sends_all_files)
 {
-    unsigned long nth = 1;
-
-    scratch_remove(&scratch);
-    while (fail_and_go_on(nth, true) != NULL)
-        nth += 5;
-    assert_true(nth > 50);
+    fail_at_each(fail_and_go_on, true, 5);
 }

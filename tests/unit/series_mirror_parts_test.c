@@ -327,22 +327,12 @@ static const char *fail_and_go_on(unsigned long nth, bool sticky)
 
 TEST(whatever_fails_a_checkpoint_is_whole_or_not_there)
 {
-    unsigned long nth = 1;
-
-    scratch_remove(&scratch);
-    while (fail_and_go_on(nth, false) != NULL)
-        nth += 11;
-    assert_true(nth > 50);
+    fail_at_each(fail_and_go_on, false, 11);
 }
 
 TEST(whenever_all_nodes_die_the_next_job_goes_on)
 {
-    unsigned long nth = 1;
-
-    scratch_remove(&scratch);
-    while (fail_and_go_on(nth, true) != NULL)
-        nth += 7;
-    assert_true(nth > 50);
+    fail_at_each(fail_and_go_on, true, 7);
 }
 
 /* ---- a bucket */

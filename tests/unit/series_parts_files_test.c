@@ -11,19 +11,7 @@
 #include "support/flip.h"
 #include "support/node_files.h"
 
-static int set_up(void **test UNUSED)
-{
-    return scratch_make(&scratch, NULL) ? 0 : -1;
-}
-
-static int tear_down(void **test UNUSED)
-{
-    fault_arm("", 0, false, 0);
-    scratch_remove(&scratch);
-    return 0;
-}
-
-EACH_TEST(set_up, tear_down);
+EACH_TEST(make_nodes, tear_down);
 
 TEST(each_part_has_the_files_of_its_ranks)
 {
@@ -181,7 +169,7 @@ static const char *fail_and_go_on(unsigned long nth, bool sticky)
                       .give = give_small,
                       .saves = {2}};
 
-    assert_true(set_up(NULL) == 0);
+    assert_true(make_nodes(NULL) == 0);
     save_small(2, "ab", false, 1, 1);
     fault_arm("posix.", nth, sticky, EIO);
     run(&job);
@@ -201,20 +189,10 @@ static const char *fail_and_go_on(unsigned long nth, bool sticky)
 
 TEST(whatever_fails_all_files_are_there)
 {
-    unsigned long nth = 1;
-
-    scratch_remove(&scratch);
-    while (fail_and_go_on(nth, false) != NULL)
-        nth += 2;
-    assert_true(nth > 50);
+    fail_at_each(fail_and_go_on, false, 2);
 }
 
 TEST(whenever_all_nodes_die_all_files_are_there)
 {
-    unsigned long nth = 1;
-
-    scratch_remove(&scratch);
-    while (fail_and_go_on(nth, true) != NULL)
-        nth += 5;
-    assert_true(nth > 50);
+    fail_at_each(fail_and_go_on, true, 5);
 }

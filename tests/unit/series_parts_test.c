@@ -11,19 +11,7 @@
 #include "support/flip.h"
 #include "support/node_jobs.h"
 
-static int set_up(void **test UNUSED)
-{
-    return scratch_make(&scratch, NULL) ? 0 : -1;
-}
-
-static int tear_down(void **test UNUSED)
-{
-    fault_arm("", 0, false, 0);
-    scratch_remove(&scratch);
-    return 0;
-}
-
-EACH_TEST(set_up, tear_down);
+EACH_TEST(make_nodes, tear_down);
 
 TEST(each_node_commits_a_part)
 {
@@ -256,7 +244,7 @@ static const char *fail_and_go_on(unsigned long nth, bool sticky)
     struct job job = {
         .ranks = 2, .nodes = "ab", .resumes = true, .may_fail_save = true, .saves = {2}};
 
-    assert_true(set_up(NULL) == 0);
+    assert_true(make_nodes(NULL) == 0);
     save_steps(2, "ab", false, 1, 1);
     fault_arm("posix.", nth, sticky, EIO);
     run(&job);
@@ -275,22 +263,12 @@ static const char *fail_and_go_on(unsigned long nth, bool sticky)
 
 TEST(whatever_fails_a_step_is_whole_or_not_there)
 {
-    unsigned long nth = 1;
-
-    scratch_remove(&scratch);
-    while (fail_and_go_on(nth, false) != NULL)
-        nth++;
-    assert_true(nth > 50);
+    fail_at_each(fail_and_go_on, false, 1);
 }
 
 TEST(whenever_all_nodes_die_a_step_is_whole_or_not_there)
 {
-    unsigned long nth = 1;
-
-    scratch_remove(&scratch);
-    while (fail_and_go_on(nth, true) != NULL)
-        nth += 3; /* to be quick */
-    assert_true(nth > 50);
+    fail_at_each(fail_and_go_on, true, 3);
 }
 
 /* A step that was left behind, and is loaded by its number, is not left behind any more. */
