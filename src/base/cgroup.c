@@ -64,7 +64,7 @@ static void read_page_cache(const char *dir, const struct names *names, uint64_t
         (void)fclose(stream);
 }
 
-/* ${least}: at most what a cgroup leaves that has ${usage} of ${limit}, if ${freed} counts as free.
+/* A cgroup has ${usage} of ${limit}. ${least}: at most what it leaves, if ${freed} counts as free.
  */
 static void limit_room(uint64_t *least, uint64_t limit, uint64_t usage, uint64_t freed)
 {
@@ -180,8 +180,7 @@ void cgroup_read(const char *root, struct cgroup_limits *limits)
         (void)fclose(list);
 }
 
-/* The sum of two lines of /proc/meminfo, in bytes.  ${second} may be NULL. */
-static uint64_t read_meminfo(const char *first, const char *second)
+uint64_t cgroup_meminfo(const char *first, const char *second)
 {
     unsigned long long kib;
     char line[128], name[64];
@@ -200,7 +199,7 @@ static uint64_t read_meminfo(const char *first, const char *second)
 uint64_t cgroup_memory_room(void)
 {
     struct cgroup_limits limits;
-    uint64_t room = read_meminfo("MemAvailable", NULL);
+    uint64_t room = cgroup_meminfo("MemAvailable", NULL);
 
     cgroup_read("", &limits);
     return min_u64(room != 0 ? room : UINT64_MAX, limits.memory_room);
@@ -211,5 +210,5 @@ uint64_t cgroup_memory_free(void)
     struct cgroup_limits limits;
 
     cgroup_read("", &limits);
-    return min_u64(read_meminfo("MemFree", "Inactive(file)"), limits.memory_free);
+    return min_u64(cgroup_meminfo("MemFree", "Inactive(file)"), limits.memory_free);
 }

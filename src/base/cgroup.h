@@ -23,6 +23,9 @@ struct cgroup_limits {
  * has "proc" and "sys", for tests. */
 void cgroup_read(const char *root, struct cgroup_limits *limits);
 
+/* A line of /proc/meminfo ("MemFree"), or the sum of two, in bytes.  ${second} may be NULL.  0:
+ * there is none. */
+uint64_t cgroup_meminfo(const char *first, const char *second);
 /* Bytes of memory that this process may take before the kernel kills one: the least of what its
  * cgroups and the machine have.  UINT64_MAX: unknown.  It takes some 100 us. */
 uint64_t cgroup_memory_room(void);

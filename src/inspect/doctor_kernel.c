@@ -43,9 +43,8 @@ static const char *refusal_text(int code, char *text, size_t bytes)
 
 static void check_system(struct doctor *doctor)
 {
+    uint64_t available = cgroup_meminfo("MemAvailable", NULL);
     struct utsname name;
-    char line[128];
-    unsigned long long kib = 0, total = 0;
 
     if (uname(&name) == 0)
         doctor_add_finding(doctor, "kernel", SIDESTEP_ALLOWED_FACT, NULL, "Linux %s, %s",
@@ -54,15 +53,9 @@ static void check_system(struct doctor *doctor)
                        thread_cpu_count(),
                        thread_cpu_quota() == thread_cpu_count() ? " (the quota of its cgroup)"
                                                                 : "");
-    FILE *meminfo = fopen("/proc/meminfo", "re");
-    while (meminfo != NULL && fgets(line, sizeof(line), meminfo) != NULL) {
-        (void)sscanf(line, "MemTotal: %llu kB", &total);
-        if (sscanf(line, "MemAvailable: %llu kB", &kib) == 1)
-            doctor_add_bytes(doctor, "memory", kib * 1024, " available");
-    }
-    if (meminfo != NULL)
-        (void)fclose(meminfo);
-    check_memory_limit(doctor, (uint64_t)total * 1024);
+    if (available != 0)
+        doctor_add_bytes(doctor, "memory", available, " available");
+    check_memory_limit(doctor, cgroup_meminfo("MemTotal", NULL));
 }
 
 /* ---- userfaultfd */
