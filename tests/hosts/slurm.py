@@ -141,28 +141,17 @@ class Slurm(nodes.Cluster):
     def submit(self, *options):
         """Start a job; return its number."""
         said = rigs.run(self.controller.command(["sbatch", "--parsable", f"--chdir={self.folder}", *options]),
-                        PATIENCE, {**self.environment(), "SLURM_CONF": self.configuration})
+                        PATIENCE, {**torchrun.environment(self.rig), "SLURM_CONF": self.configuration})
         if not said.out.isdigit():
             self.rig.bail(f"sbatch fails: {said}")
         return said.out
-
-    def environment(self):
-        """What the processes of a job inherit."""
-        return {"GLOO_SOCKET_IFNAME": "eth0", "OMP_NUM_THREADS": "1",
-                "PYTHONPATH": os.path.join(self.rig.top, "python"),
-                "SIDESTEP_LIBRARY": os.path.join(self.rig.build, "libsidestep.so.0"),
-                "SIDESTEP_TIMEOUT": str(torchrun.TIMEOUT_S)}
 
     def train(self):
         """Start the training; return the job's number."""
         return self.submit(self.write("job", JOB, hosts=JOB_HOSTS, ranks=RANKS_OF_A_HOST, until=UNTIL))
 
     def told(self, rank=0):
-        try:
-            with open(os.path.join(self.logs, str(rank)), encoding="utf-8") as file:
-                return file.read()
-        except FileNotFoundError:
-            return ""
+        return torchrun.told(self.logs, rank)
 
     def come(self, what, condition, job=None):
         """Complaints unless the condition becomes true. A job that waits to be started is hurried."""

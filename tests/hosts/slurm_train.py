@@ -45,6 +45,7 @@ def main():
         raise
     finally:
         dist.destroy_process_group()
+        time.sleep(0.5)  # as in train.py
 
 
 if __name__ == "__main__":

@@ -32,6 +32,23 @@ TORCHS_ABORT = re.compile(r"terminate called (?:after throwing an instance of '(
 ABORTS = re.compile(r"(?:terminate called|Fatal Python error).*", re.DOTALL)
 
 
+def environment(rig):
+    """What the processes of a job inherit."""
+    return {"GLOO_SOCKET_IFNAME": "eth0", "OMP_NUM_THREADS": "1",
+            "PYTHONPATH": os.path.join(rig.top, "python"),
+            "SIDESTEP_LIBRARY": os.path.join(rig.build, "libsidestep.so.0"),
+            "SIDESTEP_TIMEOUT": str(TIMEOUT_S), "PYTHONFAULTHANDLER": "1"}
+
+
+def told(logs, rank):
+    """What the rank has written."""
+    try:
+        with open(os.path.join(logs, str(rank)), encoding="utf-8") as file:
+            return file.read()
+    except FileNotFoundError:
+        return ""
+
+
 class Job:
     """A job: a torchrun on each of its hosts, as a context."""
 
@@ -59,11 +76,7 @@ class Job:
         return [os.path.join(self.network.place, "root")]
 
     def __enter__(self):
-        rig = self.network.rig
-        env = {**os.environ, "GLOO_SOCKET_IFNAME": "eth0", "OMP_NUM_THREADS": "1",
-               "PYTHONPATH": os.path.join(rig.top, "python"),
-               "SIDESTEP_LIBRARY": os.path.join(rig.build, "libsidestep.so.0"),
-               "SIDESTEP_TIMEOUT": str(TIMEOUT_S), "PYTHONFAULTHANDLER": "1"}
+        env = {**os.environ, **environment(self.network.rig)}
         self.errors = [open(os.path.join(self.logs, f"errors-{number}"), "wb")
                        for number in range(len(self.hosts))]
         self.processes = [
@@ -84,11 +97,7 @@ class Job:
             pass
 
     def told(self, rank):
-        try:
-            with open(os.path.join(self.logs, str(rank)), encoding="utf-8") as file:
-                return file.read()
-        except FileNotFoundError:
-            return ""
+        return told(self.logs, rank)
 
     def texts(self):
         """What the processes of each host have written."""
