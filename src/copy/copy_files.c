@@ -64,7 +64,7 @@ static enum sidestep_status create(struct checkpoint_copy *c, size_t i, struct s
 
     if (c->target->is_private) /* elsewhere, the new file replaces the old one when it is whole */
         TRY(remove_damaged(c, c->written[i], err));
-    TRY(store_file_create(c->dir, c->written[i], 0, &file, err));
+    TRY(store_file_create(c->dir, c->written[i], STORE_DIRECT, &file, err));
     TRY(store_file_allocate(file, c->sizes[i], err));
     *out = TAKE(file);
     return SIDESTEP_OK;
