@@ -28,20 +28,25 @@ static void format_name(const uint8_t nonce[SAVE_ID_BYTES], uint32_t rank,
     file_name_format(FILE_NAME_OUTCOME, hex, 0, 0, name);
 }
 
-/* The lowest rank whose file is in ${dir}. */
+/* The lowest rank whose file is in ${dir}: that of rank 0, if all ranks see one directory; else a
+ * listing is cheaper than a look for each lower rank. */
 static enum sidestep_status find_lead(struct store_dir *dir, const uint8_t nonce[SAVE_ID_BYTES],
                                       uint32_t rank, uint32_t *lead, struct sidestep_error *err)
 {
     char name[FILE_NAME_BYTES];
+    OWNED_NAMES struct name_list names = {0};
     struct store_stat stat;
 
+    *lead = 0;
     refresh_names(dir);
-    for (*lead = 0; *lead < rank; ++*lead) {
-        format_name(nonce, *lead, name);
-        enum sidestep_status status = store_stat(dir, name, &stat, err);
-        if (status != SIDESTEP_ENOTFOUND)
-            return status;
-    }
+    format_name(nonce, 0, name);
+    enum sidestep_status status = store_stat(dir, name, &stat, err);
+    if (status != SIDESTEP_ENOTFOUND)
+        return status;
+    TRY(name_list_read(dir, &names, err));
+    do
+        format_name(nonce, ++*lead, name);
+    while (*lead < rank && !name_list_contains(&names, name));
     return SIDESTEP_OK;
 }
 
