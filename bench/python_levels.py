@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""python_levels.py -- measures what a mirror costs: a trainer with a mirror under way and without,
-the mirror and a plain copy between the same places, and a resume from the near level.
+"""python_levels.py -- measures what a mirror costs: a trainer with a mirror under way, without, and
+with a plain copy of each checkpoint instead; the mirror and a plain copy between the same places;
+and a resume from the near level.
 
 bench/run calls it; it needs torch in .venv.
 """
@@ -8,13 +9,16 @@ bench/run calls it; it needs torch in .venv.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import shutil
 import subprocess
+import threading
 import time
 from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any
 
 import torch
 from torch_support import drop_from_cache, report, settle, timed
@@ -33,11 +37,45 @@ def state_of(mib: int) -> dict[str, Any]:
     return {f"w{i}": torch.randn(mib << 15) for i in range(8)}
 
 
-def train(root: Path, state: dict[str, Any], mirror: Optional[sidestep.Mirror]) -> float:
+@contextlib.contextmanager
+def copied(near: Path, far: Path) -> Iterator[None]:
+    """Meanwhile, a thread of the lowest priority copies the newest checkpoint, again and again."""
+    ends = threading.Event()
+
+    def copy() -> None:
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+        done: set[Path] = set()
+        while not ends.is_set():
+            steps = [path.parent for path in near.glob("step-*/.metadata")]
+            newest = max(steps, default=None, key=lambda path: int(path.name[5:]))
+            if newest is None or newest in done:
+                ends.wait(0.01)
+                continue
+            done.add(newest)
+            with contextlib.suppress(FileNotFoundError):  # it was deleted meanwhile
+                plain_copy(newest, far / newest.name)
+            for path in set(far.iterdir()) - {far / newest.name}:
+                shutil.rmtree(path)
+
+    far.mkdir()
+    copying = threading.Thread(target=copy)
+    copying.start()
+    try:
+        yield
+    finally:
+        ends.set()
+        copying.join()
+
+
+def train(near: Path, far: Path, state: dict[str, Any], sends: str) -> float:
     """Seconds of the loop of a trainer that leaves processors to others; not of the end, which
     waits for the mirror."""
     weight = torch.randn(768, 768)
-    with sidestep.Checkpointer(root, mirror=mirror, keep_last_n=2, signals=()) as checkpoints:
+    mirror = sidestep.Mirror(far, keep_last_n=2) if sends == "mirror" else None
+    copies = copied(near, far) if sends == "copy" else contextlib.nullcontext()
+    with copies, sidestep.Checkpointer(
+        near, mirror=mirror, keep_last_n=2, signals=()
+    ) as checkpoints:
         checkpoints.save(1, state).wait()
         began = time.monotonic()
         for save in range(SAVES):
@@ -50,24 +88,20 @@ def train(root: Path, state: dict[str, Any], mirror: Optional[sidestep.Mirror]) 
 
 
 def lost_time(directory: Path, runs: int, mib: int) -> None:
-    state, times = state_of(mib), {}
+    state, times = state_of(mib), {"mirror": [], "nothing": [], "copy": []}
+    near, far, ways = near_in(directory), directory / "far", list(times)
     threads = torch.get_num_threads()
     torch.set_num_threads(max(1, (os.cpu_count() or 2) // 2))
     for run in range(runs + 1):  # the first one warms up
-        for has_mirror in (True, False) if run % 2 else (False, True):
-            mirror = sidestep.Mirror(directory / "far", keep_last_n=2) if has_mirror else None
-            times.setdefault(has_mirror, []).append(train(near_in(directory), state, mirror))
-            for place in (near_in(directory), directory / "far"):
+        for way in ways if run % 2 else reversed(ways):
+            times[way].append(train(near, far, state, way))
+            for place in (near, far):
                 settle(place)
     torch.set_num_threads(threads)
-    report(
-        "levels: a trainer with a mirror under way",
-        "stall",
-        1.02,
-        times[True][1:],
-        "the same without",
-        times[False][1:],
-    )
+    ours, without, copy = (times[way][1:] for way in ways)
+    what = "levels: a trainer with a mirror under way"
+    report(what, "stall", 1.02, ours, "the same without", without)
+    report(what, "stall", None, ours, "with a plain copy", copy)
 
 
 def plain_copy(source: Path, target: Path) -> None:
