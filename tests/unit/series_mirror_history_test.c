@@ -12,9 +12,10 @@
 #include "support/node_mirror.h"
 #include "support/prng.h"
 
-#define HISTORIES 8
-#define LONG_HISTORIES 500
-#define ROUNDS 10
+#define HISTORIES 100
+#define LONG_HISTORIES 1000
+#define ROUNDS 4
+#define LONG_ROUNDS 10
 
 /* What was saved by a job, and in which step. A later job goes back to nothing older. */
 struct point {
@@ -197,9 +198,11 @@ static void verify_mirror(struct history *h)
 
 static void play(struct history *h)
 {
+    int rounds = getenv("SIDESTEP_LONG") != NULL ? LONG_ROUNDS : ROUNDS;
+
     scratch_remove(&scratch);
     assert_int_equal(set_up(NULL), 0);
-    for (int round = 0; round < ROUNDS && h->complaint[0] == '\0'; round++) {
+    for (int round = 0; round < rounds && h->complaint[0] == '\0'; round++) {
         run_job(h);
         verify_mirror(h);
         change_nodes(h);
