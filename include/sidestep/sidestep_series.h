@@ -376,6 +376,16 @@ SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
 sidestep_series_delete(struct sidestep_series *series, uint64_t step, struct sidestep_error *err);
 
 /**
+ * sidestep_series_flush(series, err):
+ * Wait for its saves, and until the mirror has the newest checkpoint, whatever ${every} says.
+ * Without a mirror: only for the saves.  Collective, and blocks as sidestep_series_close() does,
+ * with the same progress and the same ${cancel}.  How a save has ended, its handle says.  Errors,
+ * on all ranks: that of the mirror; what was saved is safe at the root, and is sent later.
+ */
+SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
+sidestep_series_flush(struct sidestep_series *series, struct sidestep_error *err);
+
+/**
  * sidestep_series_close(&series, err):
  * Wait for its saves and for the mirror, release the lease.  If the newest checkpoint could not be
  * sent to the mirror, rank 0 gets the error: the series is closed, what it saved is safe at its

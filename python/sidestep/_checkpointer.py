@@ -16,7 +16,7 @@ from ._c import abi
 from ._c.abi import Status
 from ._c.checked import a_count, a_function, a_number, a_path, a_step, absolute, one_of
 from ._c.errors import Error
-from ._convert import Final, export
+from ._convert import Final
 from ._engine import engine_for
 from ._environment import GRACE_S, environment, tell_about_job
 from ._exit import end_within
@@ -24,6 +24,7 @@ from ._files import Files, set_files
 from ._filling import agree_on_latest, check_request, fill_from, given_by, is_over_already, resume
 from ._handle import FailedSave, SaveHandle, take_sticky, wait_for_turn, wait_until
 from ._hooks import Failures, Hooks
+from ._last_save import LastSave
 from ._loaded import Loaded
 from ._mirror import Mirror, attach, close_series
 from ._modes import without_modes
@@ -70,7 +71,8 @@ class Checkpointer:
     keep_last_n  how many of the newest checkpoints stay; None: all.  The newest valid one always
                  stays
     signals      these announce the end of the job: one last save, and then `Preempted`
-    final        the format of ``save(final=True)``, a `Final`
+    final        the format of ``save(final=True)``, a `Final`.  If each node has a directory for
+                 itself, that needs a ``mirror``
     name         names of checkpoints: a template ("step_{step:08d}", "step-{step}.dcp"), or a
                  prefix in front of the step ("step-")
     mirror       a second place for the checkpoints, a `Mirror`: for a ``root`` on fast disks that
@@ -125,9 +127,7 @@ class Checkpointer:
         )
         self.root = absolute(a_path(root, "root"))
         self._failures = Failures()
-        if final is not None and not isinstance(final, Final):
-            raise TypeError(f"final={final!r} is not a sidestep.Final")
-        self._final, self._options = final, save_options(options, series=True)
+        self._options = save_options(options, series=True)
         self._max_failures = a_count(more["max_failures"], "max_failures")
         given = more["grace_s"]
         self._grace_s = GRACE_S if given is None else a_number(given, "grace_s")
@@ -162,6 +162,7 @@ class Checkpointer:
             **{option: more[option] for option in OF_SERIES},
         )
         self._mirror = attach(mirror, series)
+        self._last_save = LastSave(self.root, final, mirror, near)
         self._series = self._open(series)
         close_when_dropped(self, self._series, self._signals)
         deletes = self._series if series.retention and self._engine.rank == 0 else None
@@ -176,9 +177,15 @@ class Checkpointer:
         if self._engine.rank == 0:
             tell_about_job(self.environment, self._engine.size)
         try:
-            return Series(self._engine, self.root, options)
+            series = Series(self._engine, self.root, options)
         except Error as refusal:
             raise refusal from failure
+        try:
+            self._last_save.check(series)
+        except Error:
+            series.close()
+            raise
+        return series
 
     @property
     def failures(self) -> int:
@@ -239,9 +246,9 @@ class Checkpointer:
     ) -> SaveHandle:
         """Save ``state`` (a `TrainState`, any ``Stateful``, or a dict) as the checkpoint of
         ``step``, in the background: returns when the state may change again.  ``files``: as in
-        `sidestep.save`.  ``final``: it returns when the checkpoint is committed and exported to the
-        configured format, if there is one.  After a signal, the last save raises `Preempted` once
-        it is committed.
+        `sidestep.save`.  ``final``: it returns when the checkpoint is committed, is at the mirror,
+        if there is one, and is exported to the configured format, if there is one.  After a
+        signal, the last save raises `Preempted` once it is committed.
 
         If an earlier save failed in the background, its error is raised here, before anything is
         done, unless ``max_failures`` allows the failure.  ``max_failures`` also allows a save
@@ -518,17 +525,14 @@ class Checkpointer:
         return handle
 
     def _finish(self, handle: SaveHandle) -> None:
-        """Wait for the commit, and export to the configured format."""
-        from ._torch.load import agreed
-
-        together = agreed(self._engine, handle.path, Exception)
-        with together if self._final is not None else contextlib.nullcontext():
-            if not handle._wait_until(self._engine.comm.waits_until):
-                self._give_up(f"save '{handle.path}' was not committed within the grace time")
-            if self._final is not None and self._engine.rank == 0:
-                path = self._final.path_in(self.root)
-                export(handle.path, path, self._final)
-                self._series.exported(self._last_step, path)
+        """Wait for the commit, and for the mirror, and export to the configured format."""
+        what = self._series, handle, self._last_step
+        try:
+            self._last_save.finish(*what, self._mirror, self._give_up)
+        except Error as unsent:
+            if not self._is_ending or unsent.status is not Status.ECANCELLED:
+                raise
+            log.warning("the grace time is over: %s", unsent)
 
     def _stop(self, handle: Optional[SaveHandle]) -> None:
         """End the run when the save under way is committed, or the grace time is over."""

@@ -211,7 +211,8 @@ class Final:
     format          "safetensors": a directory with ``model.safetensors``, or several files and
                     ``model.safetensors.index.json``; "torch": one file, for ``torch.load``; "dcp":
                     a checkpoint, of the model alone or with another dtype
-    path            relative to the root of the checkpoints; None: "final" or "final.pt"
+    path            relative to the root of the mirror, if there is one, else of the checkpoints;
+                    None: "final" or "final.pt"
     only            take names that begin with this and a dot, without this prefix; None: all
                     tensors
     dtype           convert floating-point tensors to it; None: keep their dtypes

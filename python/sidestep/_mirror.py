@@ -100,11 +100,8 @@ def close_series(
 ) -> None:
     """Close ``series``.  If it has a ``mirror`` (see `attach`), sending is given up when ``until``
     has come, with a warning if ``may_give_up``; else that is an error."""
-    if mirror is None:
-        series.close()
-        return
     try:
-        with _cancelled_when(mirror.cancel.contents, until):
+        with cancelled_when(mirror, until):
             series.close()
     except Error as unsent:
         if not may_give_up() or unsent.status is not Status.ECANCELLED:
@@ -113,10 +110,15 @@ def close_series(
 
 
 @contextlib.contextmanager
-def _cancelled_when(cancel: ctypes.c_bool, until: Callable[[], float]) -> Iterator[None]:
-    """In this block, ``cancel`` becomes true when ``until`` has come, by the clock of
-    time.monotonic().  A signal may bring that nearer."""
-    is_over = threading.Event()
+def cancelled_when(
+    mirror: Optional[abi.MirrorOptions], until: Callable[[], float]
+) -> Iterator[None]:
+    """In this block, what ``mirror`` (see `attach`) sends is given up when ``until`` has come, by
+    the clock of time.monotonic().  A signal may bring that nearer."""
+    if mirror is None:
+        yield
+        return
+    is_over, cancel = threading.Event(), mirror.cancel.contents
 
     def watch() -> None:
         while not is_over.wait(0.1):

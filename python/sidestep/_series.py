@@ -197,6 +197,11 @@ class Series:
             rank=self.engine.rank,
         )
 
+    def flush(self) -> None:
+        """Wait until the mirror, if there is one, has the newest checkpoint.  Collective."""
+        with self.engine.turn("send the newest checkpoint to the mirror"):
+            self.engine.call(lib().sidestep_series_flush, self._opened())
+
     def exported(self, step: int, path: str) -> None:
         """Tell in the events that ``step`` was exported to ``path``."""
         self._opened()

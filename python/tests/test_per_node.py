@@ -185,6 +185,49 @@ def test_small_files(tmp_path: Path, has_mirror: bool) -> None:
     assert not list(tmp_path.glob("*/run/.sidestep.*"))
 
 
+def finish(rank: int, root: str, nodes: str) -> None:
+    mirror = sidestep.Mirror(f"{root}/far", every=100)
+    final = sidestep.Final("torch", only=None)
+    node = f"{root}/{nodes[rank]}/run"
+    with sidestep.Checkpointer(node, mirror=mirror, final=final) as checkpoints:
+        for step in (1, 2):
+            checkpoints.save(step, states(step), final=True)
+            assert Path(root, "far", f"step-{step}", ".metadata").exists()  # on every rank
+            found = torch.load(Path(root, "far", "final.pt"))
+            assert torch.equal(found["w5"], states(step)["w5"])
+    assert not Path(node, "final.pt").exists()
+
+
+@pytest.mark.parametrize("nodes", ["aabb", "aaaa"])
+def test_a_last_save_is_at_the_mirror_and_is_exported_there(tmp_path: Path, nodes: str) -> None:
+    run_ranks(4, finish, str(tmp_path), nodes)
+
+
+def without_a_mirror(rank: int, root: str, nodes: str) -> None:
+    node, final = f"{root}/{nodes[rank]}/run", sidestep.Final("torch")
+    with pytest.raises(sidestep.Error, match="only a mirror has whole checkpoints") as refused:
+        sidestep.Checkpointer(node, near="per_node", final=final)
+    assert refused.value.status.name == "EUNSUPPORTED"
+    with sidestep.Checkpointer(node, near="per_node") as checkpoints:
+        checkpoints.save(1, states(1), final=True)
+
+
+def test_an_export_of_parts_is_refused_at_the_beginning(tmp_path: Path) -> None:
+    run_ranks(2, without_a_mirror, str(tmp_path), "ab")
+
+
+def mirror_of_rank_0(rank: int, root: str) -> None:
+    mirror = sidestep.Mirror(f"{root}/far", every=100) if rank == 0 else None
+    with sidestep.Checkpointer(f"{root}/near", near="shared", mirror=mirror) as checkpoints:
+        checkpoints.save(1, states(1))
+        checkpoints.save(2, states(2), final=True)
+        assert Path(root, "far", "step-2", ".metadata").exists()
+
+
+def test_a_mirror_that_only_rank_0_knows(tmp_path: Path) -> None:
+    run_ranks(2, mirror_of_rank_0, str(tmp_path))
+
+
 def disagree(rank: int, root: str, nodes: str) -> None:
     with sidestep.Checkpointer(f"{root}/{nodes[rank]}/run", near="per_node") as checkpoints:
         checkpoints.resume(states(-1))

@@ -92,7 +92,7 @@ struct sidestep_series {
     struct gc_report *
         prune_report GUARDED_BY(&prune_lock); /* deleted since the caller last asked */
 
-    bool has_mirror;              /* with groups: the same on all ranks */
+    bool has_mirror;              /* the same on all ranks */
     struct series_mirror *mirror; /* of a rank that leads; NULL: there is none */
 
     struct {
@@ -101,8 +101,12 @@ struct sidestep_series {
         struct sidestep_save *to_mirror GUARDED_BY(&lock); /* the mirror's reference; or NULL */
         bool mirror_begins GUARDED_BY(&lock);
         bool mirror_stops GUARDED_BY(&lock);
-        bool mirror_wakes GUARDED_BY(&lock);        /* look again now */
-        bool mirror_ended GUARDED_BY(&lock);        /* the thread of rank 0 */
+        bool mirror_wakes GUARDED_BY(&lock); /* look again now */
+        /* Rank 0: the last look that somebody waits for, and the last that was made; its outcome.
+         */
+        uint64_t mirror_asked GUARDED_BY(&lock);
+        uint64_t mirror_answered GUARDED_BY(&lock);
+        struct sidestep_error mirror_err GUARDED_BY(&lock);
         struct name_list settled GUARDED_BY(&lock); /* see struct mirror_look */
         bool has_news GUARDED_BY(&lock);            /* rank 0: ${settled} has changed */
         /* The pruner's references, in order. */
@@ -317,8 +321,8 @@ struct series_mirror {
     bool had_run; /* when it was opened */
     bool has_thread;
     pthread_t thread;
-    struct sidestep_error err; /* of the last look; the thread's, until it has ended */
-    _Atomic bool is_closing;   /* somebody waits for it, and is told of the progress */
+    struct sidestep_error err; /* the thread's: of the last look */
+    _Atomic bool is_awaited;   /* somebody waits for it, and is told of the progress */
     _Atomic uint64_t told_ns;  /* when the last event told of it */
     /* With groups. */
     struct mirror_parts parts;
@@ -347,6 +351,11 @@ void series_notify_mirror(struct sidestep_series *series, struct sidestep_save *
 const char *series_mirror_needs(void *series, const struct sidestep_listed *entry);
 /* Exchange ${settled} with what is known. */
 void series_set_settled(struct sidestep_series *series, struct name_list *settled);
+/* Let the thread look now, whatever ${every} says, and then end, if it ${stops}. Returns the number
+ * of that look, on rank 0. */
+uint64_t series_ask_mirror(struct sidestep_series *series, bool stops);
+/* Rank 0: has that look been made? Waits for it until ${until_ns}. */
+bool series_await_look(struct sidestep_series *series, uint64_t look, uint64_t until_ns);
 /* Send what is left, and end the thread. Returns the outcome of the last look. */
 enum sidestep_status series_stop_mirror(struct sidestep_series *series, struct sidestep_error *err);
 /* For series_mirror_parts.c: a look that is to be made; and wait for a save, for ${retry_ns} (0:

@@ -57,12 +57,13 @@ enum sidestep_status series_share_identity_all(struct sidestep_series *series,
 {
     struct identity {
         char run_id[SAVE_ID_HEX];
-        uint64_t incarnation;
-    } identity = {.incarnation = series->incarnation};
+        uint64_t incarnation, has_mirror;
+    } identity = {.incarnation = series->incarnation, .has_mirror = series->has_mirror};
 
     memcpy(identity.run_id, series->run_id, sizeof(identity.run_id));
     TRY(comm_broadcast_all(&series->engine->comm, &identity, sizeof(identity), 0, err));
     memcpy(series->run_id, identity.run_id, sizeof(series->run_id));
     series->incarnation = identity.incarnation;
+    series->has_mirror = identity.has_mirror != 0;
     return SIDESTEP_OK;
 }

@@ -91,7 +91,7 @@ static struct mirror_level level_of(const struct series_mirror *mirror)
     return (struct mirror_level){.root = mirror->root, .store = mirror->store};
 }
 
-/* Tell of the progress only when closing waits for it. From any thread of a copy. */
+/* Tell of the progress only when somebody waits for it. From any thread of a copy. */
 static void tell_progress(void *context, uint64_t done_bytes, uint64_t total_bytes)
 {
     struct sidestep_series *series = context;
@@ -100,7 +100,7 @@ static void tell_progress(void *context, uint64_t done_bytes, uint64_t total_byt
 
     if (series_has_parts(series))
         (void)series_mirror_gives_up(series); /* the copy asks for that */
-    if (!mirror->is_closing || series->engine->comm.rank != 0)
+    if (!mirror->is_awaited || series->engine->comm.rank != 0)
         return;
     if (mirror->options.on_progress != NULL)
         mirror->options.on_progress(mirror->options.context, done_bytes, total_bytes);
@@ -270,12 +270,12 @@ void series_set_settled(struct sidestep_series *series, struct name_list *settle
     *settled = before;
 }
 
-static enum sidestep_status look(struct sidestep_series *series, bool is_last)
+static enum sidestep_status look(struct sidestep_series *series, bool is_awaited)
 {
     struct mirror_look m = series_begin_look(series);
     struct sidestep_mirror_report report = {0};
 
-    if (is_last)
+    if (is_awaited)
         m.options.every = 0;
     if (series_has_parts(series))
         m.parts = &series->mirror->parts;
@@ -331,25 +331,45 @@ bool series_await_mirror_work(struct sidestep_series *series, uint64_t retry_ns)
     return stops;
 }
 
+/* The number of the look that somebody waits for; 0: nobody does. */
+static uint64_t find_asked(struct sidestep_series *series)
+{
+    lock_acquire(&series->shared.lock);
+    uint64_t asked = series->shared.mirror_asked != series->shared.mirror_answered
+                         ? series->shared.mirror_asked
+                         : 0;
+    lock_release(&series->shared.lock);
+    return asked;
+}
+
+/* Make the look ${asked}, and say how it ended. */
+static enum sidestep_status look_for(struct sidestep_series *series, uint64_t asked)
+{
+    struct sidestep_error *err = &series->mirror->err;
+    enum sidestep_status status = series->mirror->gives_up
+                                      ? FAIL(err, SIDESTEP_ECANCELLED, "the call was cancelled")
+                                      : look(series, true);
+
+    lock_acquire(&series->shared.lock);
+    series->shared.mirror_answered = asked;
+    series->shared.mirror_err = *err;
+    lock_wake_all(&series->shared.changed);
+    lock_release(&series->shared.lock);
+    return status;
+}
+
 static void keep_up(struct sidestep_series *series)
 {
-    uint64_t retry_ns = 0;
+    uint64_t retry_ns = 0, asked;
     bool stops = false;
 
-    while (!stops) { /* the first look sends what an earlier incarnation has left */
-        enum sidestep_status status = look(series, false);
+    while ((asked = find_asked(series)) != 0 || !stops) {
+        /* The first look sends what an earlier incarnation has left. */
+        enum sidestep_status status = asked != 0 ? look_for(series, asked) : look(series, false);
         retry_ns =
             status == SIDESTEP_OK ? 0 : min_u64(MOST_RETRY_NS, max_u64(RETRY_NS, 2 * retry_ns));
         stops = series_await_mirror_work(series, retry_ns);
     }
-    if (!series->mirror->gives_up)
-        (void)look(series, true);
-    else
-        (void)FAIL(&series->mirror->err, SIDESTEP_ECANCELLED, "the call was cancelled");
-    lock_acquire(&series->shared.lock);
-    series->shared.mirror_ended = true;
-    lock_wake_all(&series->shared.changed);
-    lock_release(&series->shared.lock);
 }
 
 static void *mirror_main(void *argument)
@@ -416,17 +436,38 @@ const char *series_mirror_needs(void *context, const struct sidestep_listed *ent
     return is_settled ? NULL : "the mirror does not have it yet";
 }
 
+uint64_t series_ask_mirror(struct sidestep_series *series, bool stops)
+{
+    series->mirror->is_awaited = true;
+    lock_acquire(&series->shared.lock);
+    series->shared.mirror_asked += !series->shared.mirror_stops; /* the last was asked for */
+    series->shared.mirror_stops |= stops;
+    series->shared.mirror_begins = true;
+    series->shared.mirror_wakes = true;
+    uint64_t asked = series->shared.mirror_asked;
+    lock_wake_all(&series->shared.changed);
+    lock_release(&series->shared.lock);
+    return asked;
+}
+
+bool series_await_look(struct sidestep_series *series, uint64_t look, uint64_t until_ns)
+{
+    lock_acquire(&series->shared.lock);
+    while (series->shared.mirror_answered < look)
+        if (!lock_wait_until(&series->shared.lock, &series->shared.changed, until_ns))
+            break;
+    bool is_made = series->shared.mirror_answered >= look;
+    lock_release(&series->shared.lock);
+    return is_made;
+}
+
 enum sidestep_status series_stop_mirror(struct sidestep_series *series, struct sidestep_error *err)
 {
     struct series_mirror *mirror = series->mirror;
 
     if (mirror == NULL || !mirror->has_thread)
         return SIDESTEP_OK;
-    mirror->is_closing = true;
-    lock_acquire(&series->shared.lock);
-    series->shared.mirror_stops = true;
-    lock_wake_all(&series->shared.changed);
-    lock_release(&series->shared.lock);
+    (void)series_ask_mirror(series, true);
     pthread_join(mirror->thread, NULL);
     mirror->has_thread = false;
     if (mirror->err.status == SIDESTEP_OK)

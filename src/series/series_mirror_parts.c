@@ -28,7 +28,7 @@ static const char *find_objection(void *context, const struct sidestep_listed *p
 
     if (part->ranks < 2)
         return "its manifest is not that of a part";
-    if (name_list_contains(&mirror->refused, part->save_id) && !mirror->is_closing)
+    if (name_list_contains(&mirror->refused, part->save_id) && !mirror->is_awaited)
         return "another node could not send its part; closing tries again";
     if (part->incarnation == series->incarnation || series_is_whole(series, part))
         return NULL;
@@ -104,7 +104,7 @@ static const char *find_refused(struct sidestep_series *series, const struct mir
         memcpy(wanted->save_id, answer->save_id, sizeof(wanted->save_id));
         return "";
     }
-    return series->mirror->is_closing || now - wanted->since_ns >= REFUSE_NS ? wanted->save_id : "";
+    return series->mirror->is_awaited || now - wanted->since_ns >= REFUSE_NS ? wanted->save_id : "";
 }
 
 static void answer_until_stopped(struct sidestep_series *series, struct mirror_look *m)
@@ -120,7 +120,7 @@ static void answer_until_stopped(struct sidestep_series *series, struct mirror_l
         if (mirror_answer(m, &answer, refused, &again, &why) != SIDESTEP_OK &&
             !series_mirror_gives_up(series))
             series_emit_mirror_failed(series, &why);
-        uint64_t most_ns = series->mirror->is_closing ? LAST_POLL_NS / 10 : LAST_POLL_NS;
+        uint64_t most_ns = series->mirror->is_awaited ? LAST_POLL_NS / 10 : LAST_POLL_NS;
         poll_ns = again ? FIRST_POLL_NS : min_u64(most_ns, 2 * poll_ns);
         uint64_t began_ns = clock_now(clock_system());
         stops = series_await_mirror_work(series, poll_ns);
@@ -145,43 +145,71 @@ void series_answer_mirror(struct sidestep_series *series)
 
 /* ---- all together */
 
-/* Has the thread of rank 0 ended? Waits for it, but not for long. */
-static bool await_ended(struct sidestep_series *series)
+/* Let the thread of rank 0 look, and wait until it has. Meanwhile the others go on answering. */
+static enum sidestep_status look_all(struct sidestep_series *series, bool stops,
+                                     struct sidestep_error *err)
 {
-    uint64_t until = clock_now(clock_system()) + TELL_NS;
+    struct comm *comm = &series->engine->comm;
+    bool looks = comm->rank == 0 && series->mirror->has_thread;
+    uint64_t look = 0, is_made = 0;
+    enum sidestep_status status;
 
-    lock_acquire(&series->shared.lock);
-    series->shared.mirror_stops = true;
-    lock_wake_all(&series->shared.changed);
-    while (!series->shared.mirror_ended)
-        if (!lock_wait_until(&series->shared.lock, &series->shared.changed, until))
-            break;
-    bool has_ended = series->shared.mirror_ended;
-    lock_release(&series->shared.lock);
-    return has_ended;
+    if (series->mirror != NULL)
+        look = series_ask_mirror(series, stops && comm->rank == 0);
+    do {
+        is_made =
+            !looks || series_await_look(series, look, clock_now(clock_system()) + TELL_NS) ? 1 : 0;
+        status = comm_broadcast_all(comm, &is_made, sizeof(is_made), 0, err);
+    } while (is_made == 0 && status == SIDESTEP_OK);
+    return status;
 }
 
 enum sidestep_status series_stop_mirror_all(struct sidestep_series *series,
                                             struct sidestep_error *err)
 {
     struct comm *comm = &series->engine->comm;
-    enum sidestep_status status = SIDESTEP_OK;
-    uint64_t has_ended = !series->has_mirror;
+    enum sidestep_status status = series->has_mirror ? look_all(series, true, err) : SIDESTEP_OK;
 
-    if (series->mirror != NULL) {
-        series->mirror->is_closing = true;
-        series_wake_mirror(series);
-    }
-    while (has_ended == 0 && status == SIDESTEP_OK) {
-        if (comm->rank == 0)
-            has_ended = !series->mirror->has_thread || await_ended(series);
-        status = comm_broadcast_all(comm, &has_ended, sizeof(has_ended), 0, err);
-    }
     /* What this rank still sends, nobody waits for. After an error that is not known. */
     if (series->mirror != NULL && (status != SIDESTEP_OK || comm->rank != 0))
         series->mirror->gives_up = true;
     enum sidestep_status sent = series_stop_mirror(series, status == SIDESTEP_OK ? err : NULL);
     return status != SIDESTEP_OK ? status : sent;
+}
+
+/* Rank 0: how the look that somebody waited for has ended. */
+static enum sidestep_status take_outcome(struct sidestep_series *series, struct sidestep_error *err)
+{
+    struct sidestep_error why;
+
+    lock_acquire(&series->shared.lock);
+    why = series->shared.mirror_err;
+    lock_release(&series->shared.lock);
+    if (why.status == SIDESTEP_OK)
+        return SIDESTEP_OK;
+    error_wrap(&why, "the newest checkpoint of '%s' is safe there, but '%s' does not have it",
+               series->root, series->mirror->root);
+    return error_copy(err, &why);
+}
+
+enum sidestep_status sidestep_series_flush(struct sidestep_series *series,
+                                           struct sidestep_error *err)
+{
+    TRY(series_check(series, err));
+    struct comm *comm = &series->engine->comm;
+    enum sidestep_status status = SIDESTEP_OK;
+
+    if (series->save_count != 0)
+        turn_join(series->saves[0]);        /* earlier ones end before it */
+    TRY(comm_agree_all(comm, status, err)); /* so all parts are there */
+    if (!series->has_mirror)
+        return SIDESTEP_OK;
+    TRY(look_all(series, false, err));
+    if (series->mirror != NULL)
+        series->mirror->is_awaited = false;
+    if (comm->rank == 0)
+        status = take_outcome(series, err);
+    return comm_agree_all(comm, status, err);
 }
 
 /* Rank 0: what the others have not been told yet, after a byte that says that there is something.

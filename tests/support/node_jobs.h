@@ -65,6 +65,7 @@ struct job {
     struct object_bucket *bucket; /* s3://runs, of the mirror; NULL: there is none */
     int first_client;             /* of the bucket, with rank 0 */
     bool is_slow;                 /* saves are half a second apart */
+    bool flushes;                 /* after each save */
     uint64_t saves[8];            /* steps; 0 ends */
     bool from_resumed;            /* these are added to the step that is resumed */
     unsigned attempt;             /* that of the job, which its contents tell; 0: all are equal */
@@ -76,7 +77,7 @@ struct job {
     int (*give)(int rank, uint64_t step, struct sidestep_state_dict *state);
     int (*look)(int rank, uint64_t step, const char *path);
     /* Results, of rank 0 */
-    enum sidestep_status opened, resumed, saved, closed;
+    enum sidestep_status opened, resumed, saved, flushed, closed;
     uint64_t step;       /* that was resumed */
     unsigned resumed_of; /* the attempt that saved it */
     uint64_t last;       /* step that was saved; 0: none */
@@ -225,6 +226,8 @@ static inline int run_rank(struct sidestep_comm *comm, void *context)
         enum sidestep_status status = save(engine, series, job, comm->rank, mine.last, &err);
         EXPECT(status == SIDESTEP_OK || job->may_fail_save);
         mine.saved = mine.saved == SIDESTEP_OK ? status : mine.saved;
+        if (job->flushes && mine.flushed == SIDESTEP_OK)
+            mine.flushed = sidestep_series_flush(series, &err);
         if (job->is_slow)
             usleep(500000);
     }

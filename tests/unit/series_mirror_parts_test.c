@@ -75,6 +75,37 @@ TEST(closing_sends_the_newest)
     expect_whole(5);
 }
 
+static bool was_far;
+
+static void look_before_closing(uint64_t step)
+{
+    was_far = step == 0 && is_far("step-3");
+}
+
+/* So does a flush, and the run goes on. If it is given up, all ranks know. */
+TEST(a_flush_sends_the_newest)
+{
+    static const bool gives_up = true;
+    struct job job = make_job(4, "aabb", false);
+
+    to_mirror.every = 100;
+    add_saves(&job, 1, 3);
+    job.flushes = true;
+    job.before = look_before_closing;
+    run(&job);
+    assert_int_equal(job.flushed, SIDESTEP_OK);
+    assert_true(was_far && is_far("step-1") && is_far("step-2"));
+    expect_whole(3);
+    to_mirror.cancel = &gives_up;
+    job = make_job(4, "aabb", true);
+    job.saves[0] = 4;
+    job.flushes = job.may_fail_save = true;
+    run(&job);
+    assert_int_equal(job.flushed, SIDESTEP_ECANCELLED);
+    assert_false(is_far("step-4"));
+    expect_resume(4, "aabb", 4);
+}
+
 /* What an earlier job did not send. The ranks have changed places since. */
 TEST(parts_are_sent_wherever_they_are)
 {

@@ -52,6 +52,30 @@ TEST(closing_sends_the_newest)
     expect_latest(far, 5);
 }
 
+/* So does a flush, and the run goes on, also after one that failed. */
+TEST(a_flush_sends_the_newest)
+{
+    static bool volatile now;
+
+    to_mirror.every = 100;
+    to_mirror.cancel = &now;
+    ASSERT_OK(try_open(near));
+    ASSERT_OK(sidestep_series_flush(series, &err)); /* nothing to send */
+    for (uint64_t step = 1; step <= 3; step++) {
+        save_step(series, step);
+        ASSERT_OK(sidestep_series_flush(series, &err));
+        assert_true(is_at(far, step));
+    }
+    save_step(series, 4);
+    now = true;
+    assert_int_equal(sidestep_series_flush(series, &err), SIDESTEP_ECANCELLED);
+    assert_non_null(strstr(err.message, "is safe there"));
+    assert_false(is_at(far, 4));
+    now = false;
+    ASSERT_OK(sidestep_series_flush(series, &err));
+    assert_true(is_at(far, 4));
+}
+
 /* A new node, with an empty disk. */
 TEST(the_run_goes_on_when_the_near_level_is_lost)
 {

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The last save of a run: what it waits for, and what it is exported to."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+from typing import TYPE_CHECKING, Callable, Optional
+
+from ._c import abi
+from ._c.abi import Status
+from ._c.checked import a_path, absolute
+from ._c.errors import make_error
+from ._convert import Final, export
+from ._mirror import Mirror, cancelled_when
+
+if TYPE_CHECKING:
+    from ._handle import SaveHandle
+    from ._series import Series
+
+log = logging.getLogger("sidestep")
+
+
+class LastSave:
+    """``final``, ``mirror`` and ``near`` of a `Checkpointer`.  TypeError: one is not valid."""
+
+    def __init__(
+        self, root: str, final: Optional[Final], mirror: Optional[Mirror], near: Optional[str]
+    ) -> None:
+        if final is not None and not isinstance(final, Final):
+            raise TypeError(f"final={final!r} is not a sidestep.Final")
+        self._final = final
+        self._has_mirror = mirror is not None
+        # With near="shared", other ranks than 0 need not know of the mirror.
+        self._is_together = final is not None or mirror is not None or near == "shared"
+        # What is exported lies at the place that lasts longest.
+        self._root = root if mirror is None else absolute(a_path(mirror.root, "mirror: root"))
+
+    def check(self, series: Series) -> None:
+        """`Error` (EUNSUPPORTED): no place that rank 0 sees will have the whole checkpoint."""
+        if self._final is not None and series.is_per_node and not self._has_mirror:
+            raise make_error(
+                f"final={self._final!r}: each node has a directory for itself at '{series.root}', "
+                "so only a mirror has whole checkpoints, and there is none",
+                status=Status.EUNSUPPORTED,
+            )
+
+    def finish(
+        self,
+        series: Series,
+        handle: SaveHandle,
+        step: int,
+        mirror: Optional[abi.MirrorOptions],
+        give_up: Callable[[str], None],
+    ) -> None:
+        """Wait for the commit, until the mirror has it, and for the export.  ``give_up`` is called,
+        with the reason, if it is not committed when the engine's time is over.  ``mirror``: see
+        `attach`.  Collective, if there is more than the commit to wait for."""
+        from ._torch.load import agreed
+
+        engine = series.engine
+        together = agreed(engine, handle.path, Exception)
+        with together if self._is_together else contextlib.nullcontext():
+            if not handle._wait_until(engine.comm.waits_until):
+                give_up(f"save '{handle.path}' was not committed within the grace time")
+        if self._is_together:
+            with cancelled_when(mirror, engine.comm.waits_until):
+                series.flush()
+        if self._final is not None:
+            with agreed(engine, handle.path, Exception):
+                self._export(self._final, series, handle, step)
+
+    def _export(self, final: Final, series: Series, handle: SaveHandle, step: int) -> None:
+        """On rank 0, from the nearest place that has the whole checkpoint."""
+        if series.engine.rank != 0:
+            return
+        source, path = handle.path, final.path_in(self._root)
+        if series.is_per_node:
+            source = os.path.join(self._root, os.path.basename(source))
+        export(source, path, final)
+        series.exported(step, path)
