@@ -791,7 +791,7 @@ sidestep_copy(const char *source, const char *destination,
 struct sidestep_mirror_options {
     size_t struct_size;
     uint32_t flags;   /* must be 0 */
-    uint32_t threads; /* at most 64; 0: 4 */
+    uint32_t threads; /* at most 64; 0: 4 to a bucket, else 2 */
     uint64_t every;   /* send a checkpoint only if its step is at least so many after the newest one
                          at the mirror; 0: 1 */
     const struct sidestep_retention *retention; /* what stays at the mirror; copied; NULL: all.

@@ -15,7 +15,8 @@
 #include "commit/commit.h"
 #include "object/object.h"
 
-#define DEFAULT_THREADS 4u
+#define FILE_THREADS 2u /* a disk gains nothing by more, and the trainer loses time */
+#define OBJECT_THREADS 4u
 #define MAX_THREADS 64u
 
 _Static_assert(sizeof(struct sidestep_mirror_options) == 64, "a field was added: check it below");
@@ -129,7 +130,7 @@ static enum sidestep_status copy(struct mirror_look *m, size_t i, const char *to
                                 .clock = m->clock,
                                 .throttle = &m->throttle,
                                 .options = {.flags = replaces ? SIDESTEP_COPY_REPLACE : 0,
-                                            .threads = m->options.threads,
+                                            .threads = mirror_threads(m),
                                             .on_progress = m->options.on_progress,
                                             .context = m->options.context,
                                             .cancel = m->options.cancel}};
@@ -290,14 +291,19 @@ enum sidestep_status mirror_check_options(const struct sidestep_mirror_options *
     return SIDESTEP_OK;
 }
 
+uint32_t mirror_threads(const struct mirror_look *m)
+{
+    if (m->options.threads != 0)
+        return m->options.threads;
+    return m->far.store->ops->layout == STORE_OF_KEYS ? OBJECT_THREADS : FILE_THREADS;
+}
+
 enum sidestep_status mirror_run(struct mirror_look *m, struct sidestep_mirror_report *report,
                                 struct sidestep_error *err)
 {
     *report = (struct sidestep_mirror_report){.step = -1, .mirrored_step = -1};
     TRY(mirror_check_options(&m->options, err));
     TRY(retention_copy(&m->retention, m->options.retention, err));
-    if (m->options.threads == 0)
-        m->options.threads = DEFAULT_THREADS;
     m->findings = memory_new(1, sizeof(*m->findings));
     if (m->findings == NULL)
         return FAIL_NOMEM(err, sizeof(*m->findings));

@@ -262,6 +262,8 @@ enum sidestep_status mirror_await_parts(struct mirror_look *m, const struct side
  * changes nothing if a run has the mirror open as its own root. */
 enum sidestep_status mirror_clean(struct mirror_look *m, struct sidestep_error *err);
 
+/* mirror.c: the threads of a copy. */
+uint32_t mirror_threads(const struct mirror_look *m);
 /* mirror.c: EINVAL, EUNSUPPORTED: an option is wrong. */
 enum sidestep_status mirror_check_options(const struct sidestep_mirror_options *options,
                                           struct sidestep_error *err);

@@ -114,7 +114,7 @@ static enum sidestep_status put_part(struct mirror_look *m, const char *path, co
                                 .to = m->far.store,
                                 .clock = m->clock,
                                 .throttle = &m->throttle,
-                                .options = {.threads = m->options.threads,
+                                .options = {.threads = mirror_threads(m),
                                             .on_progress = m->options.on_progress,
                                             .context = m->options.context,
                                             .cancel = m->options.cancel}};
