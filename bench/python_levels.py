@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """python_levels.py -- measures what a mirror costs: a trainer with a mirror under way, without, and
-with a plain copy of each checkpoint instead; the mirror and a plain copy between the same places;
-and a resume from the near level.
+with a plain copy of each checkpoint instead, also at a partner; the mirror and a plain copy between
+the same places; and a resume from the near level.
 
 bench/run calls it; it needs torch in .venv.
 """
@@ -13,14 +13,13 @@ import contextlib
 import os
 import shutil
 import subprocess
-import threading
 import time
 from functools import partial
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
+from python_partner import copied, plain_copy, sent
 from torch_support import drop_from_cache, report, settle, timed
 
 import sidestep
@@ -37,45 +36,18 @@ def state_of(mib: int) -> dict[str, Any]:
     return {f"w{i}": torch.randn(mib << 15) for i in range(8)}
 
 
-@contextlib.contextmanager
-def copied(near: Path, far: Path) -> Iterator[None]:
-    """Meanwhile, a thread of the lowest priority copies the newest checkpoint, again and again."""
-    ends = threading.Event()
-
-    def copy() -> None:
-        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
-        done: set[Path] = set()
-        while not ends.is_set():
-            steps = [path.parent for path in near.glob("step-*/.metadata")]
-            newest = max(steps, default=None, key=lambda path: int(path.name[5:]))
-            if newest is None or newest in done:
-                ends.wait(0.01)
-                continue
-            done.add(newest)
-            with contextlib.suppress(FileNotFoundError):  # it was deleted meanwhile
-                plain_copy(newest, far / newest.name)
-            for path in set(far.iterdir()) - {far / newest.name}:
-                shutil.rmtree(path)
-
-    far.mkdir()
-    copying = threading.Thread(target=copy)
-    copying.start()
-    try:
-        yield
-    finally:
-        ends.set()
-        copying.join()
-
-
 def train(near: Path, far: Path, state: dict[str, Any], sends: str) -> float:
     """Seconds of the loop of a trainer that leaves processors to others; not of the end, which
     waits for the mirror."""
     weight = torch.randn(768, 768)
     mirror = sidestep.Mirror(far, keep_last_n=2) if sends == "mirror" else None
-    copies = copied(near, far) if sends == "copy" else contextlib.nullcontext()
-    with copies, sidestep.Checkpointer(
-        near, mirror=mirror, keep_last_n=2, signals=()
-    ) as checkpoints:
+    copies = {"copy": copied, "partner": sent}.get(sends)
+    with contextlib.ExitStack() as stack:
+        if copies is not None:
+            stack.enter_context(copies(near, far))
+        checkpoints = stack.enter_context(
+            sidestep.Checkpointer(near, mirror=mirror, keep_last_n=2, signals=())
+        )
         checkpoints.save(1, state).wait()
         began = time.monotonic()
         for save in range(SAVES):
@@ -88,7 +60,7 @@ def train(near: Path, far: Path, state: dict[str, Any], sends: str) -> float:
 
 
 def lost_time(directory: Path, runs: int, mib: int) -> None:
-    state, times = state_of(mib), {"mirror": [], "nothing": [], "copy": []}
+    state, times = state_of(mib), {"mirror": [], "nothing": [], "copy": [], "partner": []}
     near, far, ways = near_in(directory), directory / "far", list(times)
     threads = torch.get_num_threads()
     torch.set_num_threads(max(1, (os.cpu_count() or 2) // 2))
@@ -98,20 +70,12 @@ def lost_time(directory: Path, runs: int, mib: int) -> None:
             for place in (near, far):
                 settle(place)
     torch.set_num_threads(threads)
-    ours, without, copy = (times[way][1:] for way in ways)
+    ours, without, copy, partner = (times[way][1:] for way in ways)
     what = "levels: a trainer with a mirror under way"
     report(what, "stall", 1.02, ours, "the same without", without)
     report(what, "stall", None, ours, "with a plain copy", copy)
-
-
-def plain_copy(source: Path, target: Path) -> None:
-    """Read and write each file, and sync it."""
-    target.mkdir()
-    for path in source.iterdir():
-        with open(path, "rb", 0) as read, open(target / path.name, "wb", 0) as written:
-            while block := read.read(8 << 20):
-                written.write(block)
-            os.fsync(written.fileno())
+    what = "levels: a trainer with a plain copy at a partner"
+    report(what, "stall", None, partner, "the same without", without)
 
 
 def rate(program: str, directory: Path, runs: int, mib: int) -> None:
