@@ -15,8 +15,6 @@
 #include "commit/commit.h"
 #include "object/object.h"
 
-#define FILE_THREADS 2u /* a disk gains nothing by more, and the trainer loses time */
-#define OBJECT_THREADS 4u
 #define MAX_THREADS 64u
 
 _Static_assert(sizeof(struct sidestep_mirror_options) == 64, "a field was added: check it below");
@@ -289,13 +287,6 @@ enum sidestep_status mirror_check_options(const struct sidestep_mirror_options *
     if (o->threads > MAX_THREADS)
         return FAIL(err, SIDESTEP_EINVAL, "mirror options: at most %u threads", MAX_THREADS);
     return SIDESTEP_OK;
-}
-
-uint32_t mirror_threads(const struct mirror_look *m)
-{
-    if (m->options.threads != 0)
-        return m->options.threads;
-    return m->far.store->ops->layout == STORE_OF_KEYS ? OBJECT_THREADS : FILE_THREADS;
 }
 
 enum sidestep_status mirror_run(struct mirror_look *m, struct sidestep_mirror_report *report,

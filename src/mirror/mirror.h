@@ -124,6 +124,8 @@ struct mirror_look {
                                  keeps their steps by number: it has them, or they are damaged. To
                                  be released */
 };
+/* mirror_plan.c: the threads of a copy. */
+uint32_t mirror_threads(const struct mirror_look *m);
 
 /* mirror_look.c: read both levels. ENOTFOUND: there is no series at the near level. EMISMATCH: the
  * mirror belongs to another run. EABORTED: a later incarnation of the run has written to the
@@ -262,8 +264,6 @@ enum sidestep_status mirror_await_parts(struct mirror_look *m, const struct side
  * changes nothing if a run has the mirror open as its own root. */
 enum sidestep_status mirror_clean(struct mirror_look *m, struct sidestep_error *err);
 
-/* mirror.c: the threads of a copy. */
-uint32_t mirror_threads(const struct mirror_look *m);
 /* mirror.c: EINVAL, EUNSUPPORTED: an option is wrong. */
 enum sidestep_status mirror_check_options(const struct sidestep_mirror_options *options,
                                           struct sidestep_error *err);
