@@ -144,6 +144,29 @@ static enum sidestep_status add_elsewhere(struct lease_elsewhere *elsewhere,
     return SIDESTEP_OK;
 }
 
+/* Does the root remember that it has this mirror? */
+static bool remembers(const struct sidestep_series *series)
+{
+    char path[COMMIT_PATH_BYTES + sizeof(FILE_NAME_SERIES_DIR)];
+    OWNED_BUFFER text = {0};
+    OWNED_DIR *dir = NULL;
+
+    snprintf(path, sizeof(path), "%s/%s", series->root, FILE_NAME_SERIES_DIR);
+    return store_dir_open(series->store, NULL, path, &dir, NULL) == SIDESTEP_OK &&
+           small_file_read(dir, MIRROR_AT, 0, COMMIT_PATH_BYTES, &text, NULL) == SIDESTEP_OK &&
+           text.length == strlen(series->mirror->root) &&
+           memcmp(text.bytes, series->mirror->root, text.length) == 0;
+}
+
+static enum sidestep_status fail_lost(const struct sidestep_series *series, const char *what,
+                                      struct sidestep_error *err)
+{
+    return FAIL(err, SIDESTEP_EIO,
+                "'%s' had this run, and is %s now: is its file system mounted? (If that was done "
+                "on purpose, remove '%s/%s/%s')",
+                series->mirror->root, what, series->root, FILE_NAME_SERIES_DIR, MIRROR_AT);
+}
+
 enum sidestep_status series_mirror_read(struct sidestep_series *series,
                                         struct lease_elsewhere *elsewhere,
                                         struct sidestep_error *err)
@@ -152,7 +175,10 @@ enum sidestep_status series_mirror_read(struct sidestep_series *series,
         return SIDESTEP_OK;
     struct mirror_level far = level_of(series->mirror);
     struct lease_elsewhere owner = {0};
-    enum sidestep_status status = mirror_level_read(&far, true, err);
+    bool had_run = remembers(series);
+    enum sidestep_status status = mirror_level_read(&far, !had_run, err);
+    if (status == SIDESTEP_ENOTFOUND && had_run)
+        status = fail_lost(series, "not there", err);
     if (status == SIDESTEP_OK)
         status = mirror_read_owner(&far, &owner, err);
     mirror_level_release(&far);
@@ -164,17 +190,6 @@ enum sidestep_status series_mirror_read(struct sidestep_series *series,
              "the mirror must be readable, because it may have newer checkpoints "
              "(without it, the run goes on from its root alone)"),
         err);
-}
-
-/* Does the root remember that it has this mirror? */
-static bool remembers(const struct sidestep_series *series)
-{
-    OWNED_BUFFER text = {0};
-
-    return small_file_read(series->lease.dir, MIRROR_AT, 0, COMMIT_PATH_BYTES, &text, NULL) ==
-               SIDESTEP_OK &&
-           text.length == strlen(series->mirror->root) &&
-           memcmp(text.bytes, series->mirror->root, text.length) == 0;
 }
 
 static enum sidestep_status remember(const struct sidestep_series *series,
@@ -197,10 +212,7 @@ static enum sidestep_status check_has_run(const struct sidestep_series *series,
     TRY(mirror_read_owner(far, &owner, err));
     if (owner.run_id[0] != '\0' || (!series->mirror->had_run && !remembers(series)))
         return SIDESTEP_OK;
-    return FAIL(err, SIDESTEP_EIO,
-                "'%s' had this run, and is empty now: is its file system mounted? (If it was "
-                "emptied on purpose, remove '%s/%s/%s')",
-                far->root, series->root, FILE_NAME_SERIES_DIR, MIRROR_AT);
+    return fail_lost(series, "empty", err);
 }
 
 /* The root remembers the mirror only once that has the run: a crash between the two is no mirror

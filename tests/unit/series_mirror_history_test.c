@@ -2,8 +2,9 @@
 /*
  * series_mirror_history_test.c -- random histories of a run whose nodes have a directory each, with
  * a mirror: all nodes die, a rank dies, a call of storage fails, nodes are lost with their disks
- * and may return late. Each start goes on from what was saved, and loses nothing that was
- * acknowledged: a job that was closed without an error has its last step at the mirror.
+ * and may return late, the mirror is away, another run has left its directory on a node. Each start
+ * goes on from what was saved, and loses nothing that was acknowledged: a job that was closed
+ * without an error has its last step at the mirror. Or it fails, and changes no checkpoint.
  * SIDESTEP_LONG: many.
  */
 #include <errno.h>
@@ -165,6 +166,52 @@ static void change_nodes(struct history *h)
         shell("rm -rf %1$s/f/step-* %1$s/a%2$s", scratch.path, "");
 }
 
+/* ---- starts that must fail */
+
+/* The hashes of all files of checkpoints at the nodes. */
+static void list_files(const char *to)
+{
+    shell("cd %s && find [ab] -path '*/step-*' -type f -print0 2>/dev/null | sort -z | "
+          "xargs -0 -r sha256sum >%s",
+          scratch.path, to);
+}
+
+static void expect_refused(struct history *h, const char *why)
+{
+    struct job job = {.ranks = 3,
+                      .nodes = "abb",
+                      .resumes = true,
+                      .may_fail_save = true,
+                      .mirror = far,
+                      .to_mirror = &to_mirror};
+
+    bool was_there = access(far, F_OK) == 0;
+    list_files("before");
+    run(&job);
+    list_files("after");
+    assert_int_equal(access(far, F_OK) == 0, was_there);
+    if (job.opened == SIDESTEP_OK || job.opened == SIDESTEP_ENOTFOUND)
+        complain(h, &job, why);
+    shell("cd %s && cmp before after%s", scratch.path, "");
+}
+
+/* Another run has left its directory in the place of that of node a; or the mirror is away. */
+static void start_wrongly(struct history *h)
+{
+    uint64_t what = prng_below(&h->prng, 6);
+
+    if (what == 0 && h->acked.step != 0) {
+        shell("cd %s && { [ ! -e a ] || mv a mine; } && cp -a x a%s", scratch.path, "");
+        expect_refused(h, "it took the directory of another run");
+        shell("cd %s && rm -r a && { [ ! -e mine ] || mv mine a; }%s", scratch.path, "");
+    }
+    if (what == 1 && h->acked.step != 0 && has('a', ".sidestep/mirror-at")) {
+        shell("mv %s/f %s/away", scratch.path, scratch.path);
+        expect_refused(h, "it took a mirror that is away for an empty one");
+        shell("mv %s/away %s/f", scratch.path, scratch.path);
+    }
+}
+
 /* ---- the mirror */
 
 static bool is_whole(const struct sidestep_listed *entry)
@@ -202,10 +249,12 @@ static void play(struct history *h)
 
     scratch_remove(&scratch);
     assert_int_equal(set_up(NULL), 0);
+    save_steps(3, "xyy", false, 1, 1); /* another run */
     for (int round = 0; round < rounds && h->complaint[0] == '\0'; round++) {
         run_job(h);
         verify_mirror(h);
         change_nodes(h);
+        start_wrongly(h);
     }
 }
 
