@@ -180,12 +180,7 @@ class Checkpointer:
             series = Series(self._engine, self.root, options)
         except Error as refusal:
             raise refusal from failure
-        try:
-            self._last_save.check(series)
-        except Error:
-            series.close()
-            raise
-        return series
+        return self._last_save.checked(series)
 
     @property
     def failures(self) -> int:
@@ -339,8 +334,9 @@ class Checkpointer:
 
     @without_modes
     def latest(self) -> Optional[str]:
-        """The path of the newest checkpoint that is whole, or None; see `sidestep.latest`."""
-        return latest(self.root)
+        """The path of the newest checkpoint that is whole, or None; see `sidestep.latest`.  If each
+        node has a directory for itself: of the mirror; a part is no checkpoint."""
+        return latest(self._last_save.root if self._series.is_per_node else self.root)
 
     @without_modes
     def resume(

@@ -34,17 +34,20 @@ class LastSave:
         self._has_mirror = mirror is not None
         # With near="shared", other ranks than 0 need not know of the mirror.
         self._is_together = final is not None or mirror is not None or near == "shared"
-        # What is exported lies at the place that lasts longest.
-        self._root = root if mirror is None else absolute(a_path(mirror.root, "mirror: root"))
+        # The place that lasts longest: what is exported lies there.
+        self.root = root if mirror is None else absolute(a_path(mirror.root, "mirror: root"))
 
-    def check(self, series: Series) -> None:
-        """`Error` (EUNSUPPORTED): no place that rank 0 sees will have the whole checkpoint."""
+    def checked(self, series: Series) -> Series:
+        """``series``.  `Error` (EUNSUPPORTED): no place that rank 0 sees will have what is to be
+        exported; then it is closed."""
         if self._final is not None and series.is_per_node and not self._has_mirror:
+            series.close()
             raise make_error(
                 f"final={self._final!r}: each node has a directory for itself at '{series.root}', "
                 "so only a mirror has whole checkpoints, and there is none",
                 status=Status.EUNSUPPORTED,
             )
+        return series
 
     def finish(
         self,
@@ -75,8 +78,8 @@ class LastSave:
         """On rank 0, from the nearest place that has the whole checkpoint."""
         if series.engine.rank != 0:
             return
-        source, path = handle.path, final.path_in(self._root)
+        source, path = handle.path, final.path_in(self.root)
         if series.is_per_node:
-            source = os.path.join(self._root, os.path.basename(source))
+            source = os.path.join(self.root, os.path.basename(source))
         export(source, path, final)
         series.exported(step, path)

@@ -195,6 +195,8 @@ def finish(rank: int, root: str, nodes: str) -> None:
             assert Path(root, "far", f"step-{step}", ".metadata").exists()  # on every rank
             found = torch.load(Path(root, "far", "final.pt"))
             assert torch.equal(found["w5"], states(step)["w5"])
+            whole = node if nodes == "aaaa" else f"{root}/far"
+            assert checkpoints.latest() == f"{whole}/step-{step}"
     assert not Path(node, "final.pt").exists()
 
 
