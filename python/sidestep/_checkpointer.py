@@ -26,7 +26,7 @@ from ._handle import FailedSave, SaveHandle, take_sticky, wait_for_turn, wait_un
 from ._hooks import Failures, Hooks
 from ._last_save import LastSave
 from ._loaded import Loaded
-from ._mirror import Mirror, attach, close_series
+from ._mirror import Mirror, attach, close_series, mirror_of_environment
 from ._modes import without_modes
 from ._option_groups import (
     EVENTS,
@@ -76,7 +76,7 @@ class Checkpointer:
     name         names of checkpoints: a template ("step_{step:08d}", "step-{step}.dcp"), or a
                  prefix in front of the step ("step-")
     mirror       a second place for the checkpoints, a `Mirror`: for a ``root`` on fast disks that
-                 may be lost
+                 may be lost.  None: see SIDESTEP_MIRROR
     near         "per_node": ``root`` may be a directory that each node has for itself: then a
                  checkpoint is made of parts, which `resume` puts together (docs/LEVELS.md).
                  "shared": all ranks must see it.  None: "per_node" if there is a ``mirror``
@@ -126,6 +126,7 @@ class Checkpointer:
             }
         )
         self.root = absolute(a_path(root, "root"))
+        mirror = mirror if mirror is not None else mirror_of_environment(self.root)
         self._failures = Failures()
         self._options = save_options(options, series=True)
         self._max_failures = a_count(more["max_failures"], "max_failures")

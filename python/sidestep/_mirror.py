@@ -68,6 +68,13 @@ class Mirror:
         return mirror
 
 
+def mirror_of_environment(root: str) -> Optional[Mirror]:
+    """The mirror of ``root`` that the environment asks for: in SIDESTEP_MIRROR, under the name of
+    ``root``; None: it asks for none."""
+    place = os.environ.get("SIDESTEP_MIRROR", "").rstrip("/")
+    return Mirror(f"{place}/{os.path.basename(root)}") if place else None
+
+
 def _progress_log(what: str) -> Callable[[int, int], None]:
     """A function that writes to the log how far it is, every `PROGRESS_S`."""
     last = 0.0

@@ -55,6 +55,17 @@ def test_the_mirror_survives(tmp_path: Path) -> None:
     assert loaded["w"][0] == 4
 
 
+def test_the_environment_asks_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "far").mkdir()
+    monkeypatch.setenv("SIDESTEP_MIRROR", f"{tmp_path}/far/")
+    with Checkpointer(tmp_path / "run", no_dist=True, signals=()) as checkpoints:
+        checkpoints.save(1, state_of(1))
+    assert names(tmp_path / "far" / "run") == ["step-1"]
+    with open_at(tmp_path / "other", Mirror(tmp_path / "named")) as checkpoints:
+        checkpoints.save(1, state_of(1))
+    assert names(tmp_path / "named") == ["step-1"] and not (tmp_path / "far" / "other").exists()
+
+
 def test_options_reach_the_library(tmp_path: Path) -> None:
     near, far = tmp_path / "near", tmp_path / "far"
     with open_at(near, Mirror(far, every=100, keep_last_n=1, keep_every=4)) as checkpoints:
