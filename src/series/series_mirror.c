@@ -372,16 +372,18 @@ static enum sidestep_status look_for(struct sidestep_series *series, uint64_t as
 
 static void keep_up(struct sidestep_series *series)
 {
-    uint64_t retry_ns = 0, asked;
+    uint64_t retry_ns = 0, asked = 0;
     bool stops = false;
 
-    while ((asked = find_asked(series)) != 0 || !stops) {
-        /* The first look sends what an earlier incarnation has left. */
+    /* The first look sends what an earlier incarnation has left. With parts, the one that somebody
+     * waits for also sweeps what nodes that answered late have left. */
+    do {
         enum sidestep_status status = asked != 0 ? look_for(series, asked) : look(series, false);
         retry_ns =
             status == SIDESTEP_OK ? 0 : min_u64(MOST_RETRY_NS, max_u64(RETRY_NS, 2 * retry_ns));
         stops = series_await_mirror_work(series, retry_ns);
-    }
+        asked = find_asked(series);
+    } while (asked != 0 || !stops);
 }
 
 static void *mirror_main(void *argument)
