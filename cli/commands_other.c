@@ -51,7 +51,9 @@ const struct cli_command cli_command_mirror = {
                  {"sidestep mirror --follow --keep-last 10 /nvme/7b /shared/7b",
                   "Beside the training, until it is stopped."},
                  {"sidestep mirror --every 1000 --keep-every 10000 /nvme/7b s3://bucket/7b",
-                  "Those of every 10,000th step, and others 1,000 steps apart."}},
+                  "Those of every 10,000th step, and others 1,000 steps apart."},
+                 {"sidestep mirror --after $$ /nvme/7b s3://bucket/7b",
+                  "In a script: when it has ended, or was killed."}},
     .description =
         {"ROOT is the root of a run, usually on a fast disk. MIRROR is another root, a path or a "
          "URL (s3://BUCKET/PREFIX), which gets its checkpoints, their pins, tags and metrics. What "
@@ -104,6 +106,11 @@ const struct cli_command cli_command_mirror = {
                  .name = "interval",
                  .argument = "TIME",
                  .text = "With --follow: how often to look (10s)."},
+                {.id = CLI_OPTION_AFTER,
+                 .name = "after",
+                 .argument = "PID",
+                 .text = "Return at once, and leave a process that does it when the process PID "
+                         "has ended. For up to a day, it tries again what cannot be reached."},
                 CLI_END_OPTIONS},
     .exits = CLI_EXIT_DAMAGE | CLI_EXIT_NOT_FOUND | CLI_EXIT_LOCKED | CLI_EXIT_PERMISSION |
              CLI_EXIT_SPACE | CLI_EXIT_INTERRUPTED,

@@ -4,9 +4,11 @@
  * was sent.
  *
  * With --follow, it lists the root at each interval, and calls only if something has changed there,
- * or the last call has failed. What it remembers saves requests, and decides nothing.
+ * or the last call has failed. What it remembers saves requests, and decides nothing. With --after,
+ * it calls until everything is sent.
  */
 #include "arguments.h"
+#include "detach.h"
 #include "escape.h"
 #include "format_units.h"
 #include "json.h"
@@ -21,8 +23,10 @@
 #define MAX_THREADS 64
 #define NS_PER_S 1000000000ull
 #define INTERVAL_NS (10 * NS_PER_S)
-#define MAX_TRIES 4u                      /* a second apart */
-#define MOST_INTERVAL_NS (300 * NS_PER_S) /* between attempts that fail */
+#define MAX_TRIES 4u                         /* a second apart */
+#define MAX_TRIES_AFTER 10u                  /* at growing intervals: 8 minutes */
+#define MOST_AFTER_NS (24 * 3600 * NS_PER_S) /* so long a place may be away */
+#define MOST_INTERVAL_NS (300 * NS_PER_S)    /* between attempts that fail */
 
 struct mirroring {
     const struct cli *cli;
@@ -81,6 +85,8 @@ static int parse(struct mirroring *m)
     m->options.cancel = cli_interrupt_flag();
     if (cli_has_option(cli, CLI_OPTION_KEEP_LAST))
         m->options.retention = &m->retention;
+    if (cli_has_option(cli, CLI_OPTION_AFTER) && cli_has_option(cli, CLI_OPTION_FOLLOW))
+        return cli_output_usage(cli, "mirror: --after and --follow exclude each other");
     return parse_times(m);
 }
 
@@ -167,18 +173,55 @@ static void sleep_for(uint64_t ns)
         (void)nanosleep(&time, NULL);
 }
 
+/* Does the failure last until somebody changes something, so that it is of no use to go on? */
+static bool is_final(enum sidestep_status status)
+{
+    return status == SIDESTEP_EINVAL || status == SIDESTEP_EMISMATCH ||
+           status == SIDESTEP_EABORTED || status == SIDESTEP_EUNSUPPORTED;
+}
+
+/* Say it once, however often it is tried. */
+static void complain(struct mirroring *m, const char *message)
+{
+    if (strcmp(m->complaint, message) != 0)
+        cli_output_warning(m->cli, "%s; trying again", message);
+    snprintf(m->complaint, sizeof(m->complaint), "%s", message);
+}
+
+static uint64_t longer(uint64_t pause_ns)
+{
+    return pause_ns >= MOST_INTERVAL_NS / 2 ? MOST_INTERVAL_NS : 2 * pause_ns;
+}
+
+/* With --after: is it of use to try it again? */
+static bool may_come_back(const struct mirroring *m, enum sidestep_status status)
+{
+    struct sidestep_list list = {0};
+    enum sidestep_status root = sidestep_list_root(m->root, &list, NULL);
+
+    sidestep_list_release(&list);
+    return !is_final(status) && root != SIDESTEP_ENOTFOUND;
+}
+
 /* A run that was killed a moment ago may not have gone yet, and other nodes wait for this one. */
 static int run_once(struct mirroring *m)
 {
     struct sidestep_error err = {0};
-    enum sidestep_status passed = SIDESTEP_EMISMATCH, status = SIDESTEP_OK;
+    bool is_after = cli_has_option(m->cli, CLI_OPTION_AFTER);
+    unsigned most_tries = is_after ? MAX_TRIES_AFTER : MAX_TRIES, tries = 1;
+    enum sidestep_status passed = SIDESTEP_OK, status;
 
-    for (unsigned tries = 1; status == SIDESTEP_OK && passed == SIDESTEP_EMISMATCH &&
-                             tries <= MAX_TRIES && !cli_interrupt_received();
-         tries++) {
-        if (tries > 1)
-            sleep_for(NS_PER_S);
-        status = update(m, tries == MAX_TRIES, &passed, &err);
+    for (uint64_t pause_ns = NS_PER_S, waited_ns = 0;; waited_ns += pause_ns) {
+        status = update(m, tries == most_tries, &passed, &err);
+        bool again = status == SIDESTEP_OK
+                         ? passed == SIDESTEP_EMISMATCH && tries++ < most_tries
+                         : is_after && may_come_back(m, status) && waited_ns < MOST_AFTER_NS;
+        if (!again || cli_interrupt_received())
+            break;
+        if (status != SIDESTEP_OK)
+            complain(m, err.message);
+        sleep_for(pause_ns);
+        pause_ns = is_after ? longer(pause_ns) : pause_ns;
     }
     if (status == SIDESTEP_ECANCELLED)
         cli_output_note(m->cli, "the same command goes on from here");
@@ -227,21 +270,6 @@ static uint64_t look(const struct mirroring *m)
     return digest | 1;
 }
 
-/* Does the failure last until somebody changes something, so that it is of no use to go on? */
-static bool is_final(enum sidestep_status status)
-{
-    return status == SIDESTEP_EINVAL || status == SIDESTEP_EMISMATCH ||
-           status == SIDESTEP_EABORTED || status == SIDESTEP_EUNSUPPORTED;
-}
-
-/* Say it once, however often it is tried. */
-static void complain(struct mirroring *m, const char *message)
-{
-    if (strcmp(m->complaint, message) != 0)
-        cli_output_warning(m->cli, "%s; trying again", message);
-    snprintf(m->complaint, sizeof(m->complaint), "%s", message);
-}
-
 /* Bring the mirror up to date, if there is a reason. */
 static enum sidestep_status follow_once(struct mirroring *m, struct sidestep_error *err)
 {
@@ -271,20 +299,32 @@ static int follow(struct mirroring *m)
             return 0;
         if (is_final(status))
             return cli_output_error(m->cli, &err);
-        pause_ns = status == SIDESTEP_OK              ? m->interval_ns
-                   : pause_ns >= MOST_INTERVAL_NS / 2 ? MOST_INTERVAL_NS
-                                                      : 2 * pause_ns;
+        pause_ns = status == SIDESTEP_OK ? m->interval_ns : longer(pause_ns);
         sleep_for(pause_ns);
     }
+}
+
+/* ${*goes_on}: this process is to send. Returns 0, or the exit status. */
+static int detach(const struct cli *cli, bool *goes_on)
+{
+    uint64_t pid = 0;
+    int wrong = cli_arguments_number(cli, CLI_OPTION_AFTER, 1, INT32_MAX, &pid);
+
+    *goes_on = pid == 0;
+    return wrong != 0 || *goes_on ? wrong : cli_detach_until_end(cli, (pid_t)pid, goes_on);
 }
 
 int cli_mirror_run(const struct cli *cli)
 {
     struct mirroring m = {.cli = cli, .root = cli->operands[0], .mirror = cli->operands[1]};
+    bool goes_on;
     int wrong = parse(&m);
 
     if (wrong != 0)
         return wrong;
     cli_interrupt_watch();
+    wrong = detach(cli, &goes_on);
+    if (wrong != 0 || !goes_on)
+        return wrong;
     return cli_has_option(cli, CLI_OPTION_FOLLOW) ? follow(&m) : run_once(&m);
 }

@@ -328,6 +328,7 @@ struct sidestep_series_status {
     double lost;          /* with ${mtbf_ms}: the fraction of time that will probably be lost */
     uint64_t queued;      /* saves that started while another was under way (${queue}) */
     uint64_t directories; /* of the root: 1: all ranks see one; else saves are made of parts */
+    uint64_t leads;       /* 1: of the ranks that see its directory, this is the lowest */
 };
 #define SIDESTEP_SERIES_STATUS_INIT SIDESTEP_INIT(struct sidestep_series_status)
 /** sidestep_series_status(series, status): as this rank knows it; only rank 0 knows times.

@@ -26,7 +26,7 @@ from ._handle import FailedSave, SaveHandle, take_sticky, wait_for_turn, wait_un
 from ._hooks import Failures, Hooks
 from ._last_save import LastSave
 from ._loaded import Loaded
-from ._mirror import Mirror, attach, close_series, mirror_of_environment
+from ._mirror import Mirror, attach, mirror_of_environment
 from ._modes import without_modes
 from ._option_groups import (
     EVENTS,
@@ -181,7 +181,7 @@ class Checkpointer:
             series = Series(self._engine, self.root, options)
         except Error as refusal:
             raise refusal from failure
-        return self._last_save.checked(series)
+        return self._last_save.opened(series)
 
     @property
     def failures(self) -> int:
@@ -420,7 +420,8 @@ class Checkpointer:
         """Wait for the save under way, finish deletions, release the lock.
 
         With a `Mirror`, also send the newest checkpoint there; if that fails, rank 0 raises an
-        `Error` that says so.  After a signal, it is given up at the end of the grace time.
+        `Error` that says so.  After a signal, it is given up at the end of the grace time.  (With
+        ``after_exit``, a process that was left sends it.)
 
         Raises the error of a save that failed in the background, if it was not reported yet and
         ``max_failures`` does not allow it.  If a first signal comes meanwhile, the wait ends when
@@ -444,8 +445,7 @@ class Checkpointer:
                 self._give_up(f"save '{handle.path}' was not committed within the grace time")
         error = take_sticky(self._saves)
         self._hooks.tell_deleted()
-        mirror = self._mirror if self._engine.rank == 0 else None
-        close_series(self._series, mirror, self._engine.comm.waits_until, lambda: self._is_ending)
+        self._last_save.close(self._series, self._mirror, lambda: self._is_ending)
         last = "none" if self._last is None else self._last.step
         self._tell("stopped: '%s' is closed, the last step saved is %s", self.root, last)
         self._engine.comm.ends_at = float("inf")

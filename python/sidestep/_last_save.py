@@ -8,12 +8,13 @@ import logging
 import os
 from typing import TYPE_CHECKING, Callable, Optional
 
+from ._after_exit import leave_process
 from ._c import abi
 from ._c.abi import Status
 from ._c.checked import a_path, absolute
-from ._c.errors import make_error
+from ._c.errors import Error, make_error
 from ._convert import Final, export
-from ._mirror import Mirror, cancelled_when
+from ._mirror import Mirror, cancelled_when, close_series
 
 if TYPE_CHECKING:
     from ._handle import SaveHandle
@@ -31,23 +32,40 @@ class LastSave:
         if final is not None and not isinstance(final, Final):
             raise TypeError(f"final={final!r} is not a sidestep.Final")
         self._final = final
-        self._has_mirror = mirror is not None
+        self._mirror = mirror
+        self._hands_over = mirror is not None and mirror.after_exit
         # With near="shared", other ranks than 0 need not know of the mirror.
         self._is_together = final is not None or mirror is not None or near == "shared"
+        self._may_hand_over = self._hands_over or near == "shared"
         # The place that lasts longest: what is exported lies there.
         self.root = root if mirror is None else absolute(a_path(mirror.root, "mirror: root"))
 
-    def checked(self, series: Series) -> Series:
-        """``series``.  `Error` (EUNSUPPORTED): no place that rank 0 sees will have what is to be
-        exported; then it is closed."""
-        if self._final is not None and series.is_per_node and not self._has_mirror:
+    def opened(self, series: Series) -> Series:
+        """``series``, when it was opened.  `Error`, on all ranks: the end of the run will not work;
+        then it is closed.  EUNSUPPORTED: no place that rank 0 sees will have what is to be
+        exported; or see `leave_process`."""
+        try:
+            self._prepare(series)
+        except Exception:
             series.close()
+            raise
+        return series
+
+    def _prepare(self, series: Series) -> None:
+        from ._torch.load import agreed
+
+        if self._final is not None and series.is_per_node and self._mirror is None:
             raise make_error(
                 f"final={self._final!r}: each node has a directory for itself at '{series.root}', "
                 "so only a mirror has whole checkpoints, and there is none",
                 status=Status.EUNSUPPORTED,
             )
-        return series
+        if not self._may_hand_over:
+            return
+        with agreed(series.engine, series.root, Exception):
+            if self._mirror is not None and self._mirror.after_exit and series.leads:
+                leave_process(series.root, self._mirror)
+        self._hands_over = series.engine.any_rank(self._hands_over)
 
     def finish(
         self,
@@ -67,12 +85,33 @@ class LastSave:
         with together if self._is_together else contextlib.nullcontext():
             if not handle._wait_until(engine.comm.waits_until):
                 give_up(f"save '{handle.path}' was not committed within the grace time")
-        if self._is_together:
+        must_wait = not self._hands_over or (self._final is not None and series.is_per_node)
+        if self._is_together and must_wait:
             with cancelled_when(mirror, engine.comm.waits_until):
                 series.flush()
         if self._final is not None:
             with agreed(engine, handle.path, Exception):
                 self._export(self._final, series, handle, step)
+
+    def close(
+        self,
+        series: Series,
+        mirror: Optional[abi.MirrorOptions],
+        may_give_up: Callable[[], bool],
+    ) -> None:
+        """Close ``series``: see `close_series`.  With ``after_exit`` nothing is sent."""
+        mirror = mirror if series.engine.rank == 0 else None  # the others wait for rank 0
+        if not self._hands_over:
+            close_series(series, mirror, series.engine.comm.waits_until, may_give_up)
+            return
+        if mirror is not None:
+            mirror.cancel.contents.value = True
+        try:
+            series.close()
+        except Error as unsent:
+            if unsent.status is not Status.ECANCELLED:
+                raise
+        log.info("%s: what the mirror lacks is sent when this process has ended", series.root)
 
     def _export(self, final: Final, series: Series, handle: SaveHandle, step: int) -> None:
         """On rank 0, from the nearest place that has the whole checkpoint."""

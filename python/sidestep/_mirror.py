@@ -38,6 +38,9 @@ class Mirror:
     keep_last_n       how many of the newest stay there; None: all
     keep_every        also send and keep those whose step is a multiple of it
     bytes_per_second  write at most so many; 0: no limit
+    after_exit        do not wait at the end: a process that is left on each node sends the newest
+                      checkpoint when this one has ended, or was killed.  What kills that, too, as
+                      the end of a container does, is in docs/LEVELS.md
     """
 
     root: Union[str, os.PathLike[str]]
@@ -45,6 +48,7 @@ class Mirror:
     keep_last_n: Optional[int] = None
     keep_every: int = 0
     bytes_per_second: int = 0
+    after_exit: bool = False
 
     def add_to(self, options: abi.SeriesOptions) -> abi.MirrorOptions:
         """Enter it into the ``options`` of a series.  Returns what must live as long as the series;

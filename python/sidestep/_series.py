@@ -72,7 +72,9 @@ class Series:
             if isinstance(problem, Error) and problem.status == abi.Status.ELOCKED:
                 raise _in_use(root, problem) from None
             raise
-        self.directories: int = self._ask().directories
+        status = self._ask()
+        self.directories: int = status.directories
+        self.leads = bool(status.leads)  # of the ranks that see its directory, it is the lowest
         if self.is_per_node and engine.rank == 0:
             text = "%s: %d ranks see %d directories; each gets its ranks' part of a checkpoint"
             log.info(text, root, engine.size, self.directories)

@@ -358,7 +358,7 @@ static uint64_t find_asked(struct sidestep_series *series)
 static enum sidestep_status look_for(struct sidestep_series *series, uint64_t asked)
 {
     struct sidestep_error *err = &series->mirror->err;
-    enum sidestep_status status = series->mirror->gives_up
+    enum sidestep_status status = series_mirror_gives_up(series)
                                       ? FAIL(err, SIDESTEP_ECANCELLED, "the call was cancelled")
                                       : look(series, true);
 

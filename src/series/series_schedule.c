@@ -5,7 +5,7 @@
 #include "base/base.h"
 #include "series/series.h"
 
-_Static_assert(sizeof(struct sidestep_series_status) == 56, "a field was added: fill it below");
+_Static_assert(sizeof(struct sidestep_series_status) == 64, "a field was added: fill it below");
 
 /* Would a save have to wait for the previous one on this rank? */
 static bool is_busy(struct sidestep_series *series)
@@ -86,6 +86,7 @@ enum sidestep_status sidestep_series_status(struct sidestep_series *series,
         .agreements = due->agreements,
         .queued = series->queued,
         .directories = series_directories(series),
+        .leads = series_leads(series),
         .lost = schedule_lost_fraction(due->cost_ns, due->mtbf_ns, interval),
     };
     size_t size = status->struct_size < sizeof(known) ? status->struct_size : sizeof(known);

@@ -144,3 +144,67 @@ def test_mirror_killed_anywhere(sidestep):
     run.close()
     assert kills > 12, kills
     assert steps(sidestep, "near") == list(range(1, step + 1))
+
+
+class Process:
+    """One that waits to be killed, and the file to which `mirror --after` it writes."""
+
+    def __init__(self, sidestep):
+        self.log = sidestep.path("log")
+        self.sidestep, self.waiting = sidestep, subprocess.Popen(["sleep", "1000"])
+
+    def leave(self, *words):
+        with open(self.log, "wb") as log:
+            done = subprocess.run([self.sidestep.program, "mirror", f"--after={self.waiting.pid}", *words],
+                                  env=self.sidestep.environment(), stdin=subprocess.DEVNULL, stdout=log,
+                                  stderr=log, check=False, timeout=60)
+        assert done.returncode == 0, self.said()
+
+    def end(self):
+        self.waiting.kill()
+        self.waiting.wait()
+
+    def said(self):
+        with open(self.log, encoding="utf-8") as log:
+            return log.read()
+
+
+def test_mirror_after_a_process(sidestep):
+    """mirror --after returns at once, and what it leaves sends when the process has been killed"""
+    near, far = sidestep.path("near"), sidestep.path("far")
+    process = Process(sidestep)
+    try:
+        run = begun(sidestep, 1)
+        process.leave("--keep-last=2", near, far)
+        run.save(2)
+        run.close()
+        assert not os.path.exists(far)
+    finally:
+        process.end()
+    wait_for(lambda: f"sent {far}/step-2\n" in process.said())
+    assert steps(sidestep) == [2]
+    process.leave(near, far)  # it has ended
+    wait_for(lambda: "nothing to send: step 2 is at the mirror\n" in process.said())
+
+
+def test_mirror_after_tries_again(sidestep):
+    """mirror --after waits for a mirror that is away, and ends if the root is gone"""
+    near, far = sidestep.path("near"), sidestep.path("away/far")
+    process = Process(sidestep)
+    process.end()
+    begun(sidestep, 1).close()
+    process.leave(near, far)
+    wait_for(lambda: "; trying again\n" in process.said())
+    os.mkdir(sidestep.path("away"))
+    wait_for(lambda: f"sent {far}/step-1\n" in process.said())
+    assert process.said().count("trying again") == 1, process.said()
+    process.leave(sidestep.path("none"), far)
+    wait_for(lambda: "none" in process.said())
+    assert "trying again" not in process.said()
+
+
+def test_mirror_after_is_refused(sidestep):
+    """mirror --after refuses what is no process, and --follow beside it"""
+    near, far = sidestep.path("near"), sidestep.path("far")
+    for words in (["--after=0"], ["--after=x"], ["--after=1", "-f"]):
+        assert sidestep.run("mirror", *words, near, far).status == 2, words

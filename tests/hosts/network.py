@@ -43,6 +43,15 @@ def reason_not_to(rig):
     return mounts.reason_not_to()
 
 
+def command_of(pid):
+    """The command of a process; "": it has gone."""
+    try:
+        with open(f"/proc/{pid}/cmdline", encoding="utf-8", errors="replace") as file:
+            return file.read()
+    except OSError:
+        return ""
+
+
 def wait_until(condition, seconds=SECONDS):
     deadline = time.monotonic() + seconds
     while not condition() and time.monotonic() < deadline:
@@ -90,9 +99,9 @@ class Host:
         self._write("cgroup.kill", "1")
         wait_until(self._is_empty)
 
-    def end_work(self):
-        """Kill all processes of the host but those that make it one. Then storage answers: who waits for
-        it ends only when it does."""
+    def end_work(self, left=None):
+        """Kill all processes of the host but those that make it one, and those with the word ``left`` in
+        their command. Then storage answers: who waits for it ends only when it does."""
         kept = {self.holder.pid, self.mount.process.pid}
         path = os.path.join(self.group, "cgroup.procs")
 
@@ -100,7 +109,8 @@ class Host:
             if not os.path.exists(path):
                 return set()
             with open(path, encoding="ascii") as file:
-                return {int(line) for line in file} - kept
+                return {pid for pid in {int(line) for line in file} - kept
+                        if left is None or left not in command_of(pid)}
 
         for pid in others():
             with contextlib.suppress(ProcessLookupError):

@@ -29,12 +29,19 @@ class Job(torchrun.Job):
     def places(self):
         return [os.path.join(self.cluster.disk, "run"), os.path.join(self.network.place, "far")]
 
-    def kill(self):
-        """Kill the ranks, too, each of which torchrun has put into a session of its own."""
+    def leave_processes(self):
+        """Give the ranks a mirror with ``after_exit=True``."""
+        build = self.network.rig.build
+        self.environment = {"AFTER_EXIT": "1", "PATH": f"{build}:{os.environ['PATH']}"}
+        return self
+
+    def kill(self, left=None):
+        """Kill the ranks, too, each of which torchrun has put into a session of its own. ``left``: a
+        word of the command of processes that are left."""
         for process in self.processes:
             rigs.finish_group(process)
         for host in self.hosts:
-            host.end_work()
+            host.end_work(left)
         for process in self.processes:
             process.wait()
 
@@ -140,17 +147,18 @@ def mirror_by_hand(cluster, numbers):
             if call.returncode != 0]
 
 
-def epilogs_send(rig):
-    """The job is killed while the mirror lags. The epilogs of its hosts send what is newest, and wipe
-    the disks."""
+def sent_when_killed(rig, leaves):
+    """The job is killed while the mirror lags. The epilogs of its hosts, or processes that it has left
+    there, send what is newest. Then the disks are wiped."""
     with Cluster(rig) as cluster:
-        with Job(cluster, [0, 1, 2], 3) as job:
+        job = Job(cluster, [0, 1, 2], 3)
+        with job.leave_processes() if leaves else job:
             complaints = job.save(1) + cluster.await_mirror(1)
             for host in cluster.network.hosts[:3]:
                 host.stop_storage()
             complaints += job.save(2)
-            job.kill()
-        complaints += mirror_by_hand(cluster, range(3))
+            job.kill("--after" if leaves else None)
+        complaints += cluster.await_mirror(2) if leaves else mirror_by_hand(cluster, range(3))
         if cluster.newest() != 2:
             complaints.append(f"the mirror has step {cluster.newest()}, not 2")
         for host in cluster.network.hosts[:3]:
@@ -167,7 +175,8 @@ def main():
     rig.test("two hosts die with their disks", dies(rig, [0, 2], [4, 3]))
     rig.test("a host returns with old files", returns_late(rig))
     rig.test("the mirror does not answer for a while", mirror_is_silent(rig))
-    rig.test("a killed job, whose epilogs send what is left", epilogs_send(rig))
+    rig.test("a killed job, whose epilogs send what is left", sent_when_killed(rig, False))
+    rig.test("a killed job, which has left processes", sent_when_killed(rig, True))
     rig.control("a host that dies with the mirror", dies(rig, [2], [3], has_mirror=False))
     rig.finish()
 

@@ -53,6 +53,7 @@ class Job:
     """A job: a torchrun on each of its hosts, as a context."""
 
     jobs = 0
+    environment = {}  # more of it
 
     def __init__(self, network, hosts, steps):
         Job.jobs += 1
@@ -76,7 +77,7 @@ class Job:
         return [os.path.join(self.network.place, "root")]
 
     def __enter__(self):
-        env = {**os.environ, **environment(self.network.rig)}
+        env = {**os.environ, **environment(self.network.rig), **self.environment}
         self.errors = [open(os.path.join(self.logs, f"errors-{number}"), "wb")
                        for number in range(len(self.hosts))]
         self.processes = [

@@ -52,7 +52,8 @@ def is_of(state, step, mesh):
 
 def train(logs, steps, mesh, root, far=None):
     state = new_state(mesh)
-    mirror = None if far is None else sidestep.Mirror(far, keep_last_n=3)
+    leaves = "AFTER_EXIT" in os.environ
+    mirror = None if far is None else sidestep.Mirror(far, keep_last_n=3, after_exit=leaves)
     with sidestep.Checkpointer(root, mirror=mirror, keep_last_n=2 if far else None) as checkpoints:
         resumed = checkpoints.resume(state)
         first = 0 if resumed is None else resumed.step

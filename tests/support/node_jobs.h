@@ -178,6 +178,19 @@ static inline bool add_bucket(struct sidestep_engine *engine, struct object_buck
            buckets_add(&engine->buckets, store, err) == SIDESTEP_OK;
 }
 
+/* Does a rank know how many directories there are, and who leads? */
+static inline bool is_told(struct sidestep_series *series, const struct job *job, int rank)
+{
+    struct sidestep_series_status status = {.struct_size = sizeof(status)};
+    uint64_t directories = 0;
+
+    for (int i = 0; i < job->ranks; i++)
+        directories += strchr(job->nodes, job->nodes[i]) == &job->nodes[i];
+    return sidestep_series_status(series, &status) == SIDESTEP_OK &&
+           status.directories == directories &&
+           status.leads == (strchr(job->nodes, job->nodes[rank]) == &job->nodes[rank]);
+}
+
 static inline int run_rank(struct sidestep_comm *comm, void *context)
 {
     struct job *shared = context; /* rank 0 writes to it while others still run */
@@ -207,6 +220,7 @@ static inline int run_rank(struct sidestep_comm *comm, void *context)
     mine.opened = sidestep_series_open(engine, node_path(job->nodes[comm->rank], ""), &options,
                                        &series, &err);
     mine.resumed = mine.saved = mine.opened;
+    EXPECT(mine.opened != SIDESTEP_OK || is_told(series, job, comm->rank));
     if (mine.opened == SIDESTEP_OK && job->resumes) {
         mine.resumed = resume(series, job, comm->rank, &mine.step, mine.rejected, &of, &err);
         EXPECT(of >= 0);
