@@ -252,6 +252,8 @@ const struct cli_command cli_command_gc = {
                  .name = "dry-run",
                  .text = "Only print what would be removed."},
                 {.id = CLI_OPTION_YES, .letter = 'y', .name = "yes", .text = "Do not ask."},
+                CLI_MIRROR_OPTION("PARENT is a root: remove leftovers there and at its mirror. "
+                                  "Nothing is removed unless both can be read."),
                 CLI_END_OPTIONS},
     .exits = CLI_EXIT_NOT_FOUND | CLI_EXIT_LOCKED | CLI_EXIT_PERMISSION,
     .run = cli_gc_run,
@@ -300,6 +302,9 @@ const struct cli_command cli_command_prune = {
                  .text = "Only print what would be removed, and what would stay and why; "
                          "also while a run has ROOT open."},
                 {.id = CLI_OPTION_YES, .letter = 'y', .name = "yes", .text = "Do not ask."},
+                CLI_MIRROR_OPTION("Delete at ROOT and at its mirror, each by itself: what stays at "
+                                  "one does not depend on the other. Nothing is deleted unless "
+                                  "both can be read."),
                 CLI_END_OPTIONS},
     .exits = CLI_EXIT_NOT_FOUND | CLI_EXIT_LOCKED | CLI_EXIT_PERMISSION,
     .run = cli_prune_run,

@@ -295,13 +295,14 @@ const struct cli_command cli_command_watch = {
         "sealed, "
         "done or failed; committed is null if the path cannot be read; error says why a root "
         "cannot be looked "
-        "at.",
+        "at. With --mirror also level: near, or mirror, whose path is then root.",
     .options = {{.id = CLI_OPTION_INTERVAL,
                  .letter = 'i',
                  .name = "interval",
                  .argument = "TIME",
                  .text = "How often to look (1s)."},
                 {.id = CLI_OPTION_ONCE, .name = "once", .text = "Look once."},
+                CLI_MIRROR_OPTION("Watch the mirror of each ROOT, too: what is being sent there."),
                 CLI_END_OPTIONS},
     .exits = CLI_EXIT_NOT_FOUND | CLI_EXIT_PERMISSION,
     .run = cli_watch_run,

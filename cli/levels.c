@@ -151,6 +151,15 @@ static void merge(struct cli_levels *levels)
         qsort(levels->rows, levels->count, sizeof(*levels->rows), compare);
 }
 
+void cli_levels_note(const struct cli *cli, const struct cli_levels *levels, bool is_lost)
+{
+    if (levels->is_outdated)
+        cli_output_note(cli, "'%s' is outdated: the run went on elsewhere, with '%s'", levels->root,
+                        levels->mirror);
+    if (is_lost)
+        cli_output_note(cli, "there is no '%s': only its mirror is looked at", levels->root);
+}
+
 static enum sidestep_status list_both(const struct cli *cli, struct cli_levels *levels,
                                       struct sidestep_error *err)
 {
@@ -161,13 +170,8 @@ static enum sidestep_status list_both(const struct cli *cli, struct cli_levels *
     if (status != SIDESTEP_OK)
         return status;
     status = sidestep_list_root(levels->root, &levels->near, err);
-    if (levels->is_outdated)
-        cli_output_note(cli, "'%s' is outdated: the run went on elsewhere, with '%s'", levels->root,
-                        levels->mirror);
-    if (status != SIDESTEP_ENOTFOUND)
-        return status;
-    cli_output_note(cli, "there is no '%s': only its mirror is looked at", levels->root);
-    return SIDESTEP_OK;
+    cli_levels_note(cli, levels, status == SIDESTEP_ENOTFOUND);
+    return status == SIDESTEP_ENOTFOUND ? SIDESTEP_OK : status;
 }
 
 enum sidestep_status cli_levels_read(const struct cli *cli, const char *root,

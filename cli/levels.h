@@ -2,8 +2,7 @@
 /*
  * levels.h -- the two levels of a series: the root that it saves to, and its mirror.
  *
- * For the option --mirror of the commands that look. A mirror that cannot be read is an error, and
- * never an empty mirror.
+ * For the option --mirror. A mirror that cannot be read is an error, and never an empty mirror.
  */
 #ifndef CLI_LEVELS_H
 #define CLI_LEVELS_H
@@ -38,6 +37,9 @@ enum sidestep_status cli_levels_find(const struct cli *cli, const char *root,
  * ${root}.  With it, a ${root} that is not there has nothing, and standard error says so. */
 enum sidestep_status cli_levels_read(const struct cli *cli, const char *root,
                                      struct cli_levels *levels, struct sidestep_error *err);
+/** cli_levels_note(cli, levels, is_lost): say on standard error that the root is outdated, or that
+ * there is none. */
+void cli_levels_note(const struct cli *cli, const struct cli_levels *levels, bool is_lost);
 void cli_levels_release(struct cli_levels *levels);
 
 #endif

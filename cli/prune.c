@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* prune.c -- `sidestep prune`: deletes checkpoints that no option keeps. */
 #include "arguments.h"
+#include "levels.h"
 #include "output.h"
 #include "removal.h"
 
@@ -25,24 +26,25 @@ static int parse_retention(const struct cli *cli, struct sidestep_retention *kee
     return wrong;
 }
 
-static enum sidestep_status prune(const struct cli *cli, uint32_t flags,
+static enum sidestep_status prune(const struct cli *cli, const char *place, uint32_t flags,
                                   struct sidestep_gc_report *report, struct sidestep_error *err)
 {
     struct sidestep_retention keep;
 
     (void)parse_retention(cli, &keep); /* checked before */
-    return sidestep_prune(cli->operands[0], &keep, flags, report, err);
+    return sidestep_prune(place, &keep, flags, report, err);
 }
 
 /* Fail because there is no terminal to ask on.  If the root cannot be listed, report that first. */
 static int fail_unconfirmed(const struct cli *cli)
 {
-    struct sidestep_list list = {0};
+    struct cli_levels levels;
     struct sidestep_error err = {0};
+    bool is_read = cli_levels_read(cli, cli->operands[0], &levels, &err) == SIDESTEP_OK;
 
-    if (sidestep_list_root(cli->operands[0], &list, &err) != SIDESTEP_OK)
+    cli_levels_release(&levels);
+    if (!is_read)
         return cli_output_error(cli, &err);
-    sidestep_list_release(&list);
     return cli_output_usage(cli, "prune: give --yes or --dry-run, because nobody can be asked");
 }
 

@@ -5,13 +5,25 @@
 #include "commands.h"
 #include "escape.h"
 #include "json.h"
+#include "levels.h"
+#include "memory.h"
 #include "no_checkpoint.h"
 #include "output.h"
 #include "format_units.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <unistd.h>
+
+struct removal {
+    const struct cli *cli;
+    cli_removal_function *remove;
+    struct cli_levels levels;
+    const char *places[2]; /* the root, unless it is lost; its mirror, with --mirror */
+    struct sidestep_gc_report of[2];
+    struct sidestep_gc_report all; /* of both; its arrays are ours, their texts are not */
+};
 
 static void print_json(const struct cli *cli, const struct sidestep_gc_report *report)
 {
@@ -64,46 +76,108 @@ bool cli_removal_is_interactive(void)
     return isatty(STDIN_FILENO) && isatty(STDERR_FILENO);
 }
 
-/* Print what would be removed, and read the answer.  If there is nothing to remove, do not ask. */
-static enum sidestep_status ask(const struct cli *cli, cli_removal_function *remove, bool *go,
-                                struct sidestep_error *err)
+/* ---- at both levels */
+
+/* An outdated root has no say about the mirror, with which its run went on. */
+static enum sidestep_status find_mirror(struct removal *r, struct sidestep_error *err)
 {
-    struct sidestep_gc_report report = {0};
-    enum sidestep_status status;
+    if (!cli_has_option(r->cli, CLI_OPTION_MIRROR))
+        return SIDESTEP_OK;
+    enum sidestep_status status = cli_levels_find(r->cli, r->places[0], &r->levels, err);
+    if (status == SIDESTEP_OK && r->levels.is_outdated)
+        return cli_error_set(err, SIDESTEP_EABORTED,
+                             "%s: '%s' is outdated: the run went on elsewhere, with this mirror; "
+                             "nothing was removed: without --mirror, name '%s' itself",
+                             r->cli->command->name, r->levels.root, r->levels.mirror);
+    r->places[1] = r->levels.mirror;
+    return status;
+}
+
+static void add_texts(const char *const **texts, size_t *count, const char *const *more,
+                      size_t more_count)
+{
+    const char **all = cli_memory_resize((void *)*texts, *count + more_count + 1, sizeof(*all));
+
+    for (size_t i = 0; i < more_count; i++)
+        all[(*count)++] = more[i];
+    *texts = all;
+}
+
+static enum sidestep_status remove_all(struct removal *r, uint32_t flags,
+                                       struct sidestep_error *err)
+{
+    enum sidestep_status status = SIDESTEP_OK;
+
+    for (size_t i = 0; i < 2 && status == SIDESTEP_OK; i++) {
+        struct sidestep_gc_report *of = &r->of[i];
+        if (r->places[i] == NULL)
+            continue;
+        status = r->remove(r->cli, r->places[i], flags, of, err);
+        if (status == SIDESTEP_ENOTFOUND && i == 0 && r->places[1] != NULL) {
+            cli_levels_note(r->cli, &r->levels, true);
+            r->places[0] = NULL;
+            status = SIDESTEP_OK;
+        }
+        add_texts(&r->all.removed, &r->all.removed_count, of->removed, of->removed_count);
+        add_texts(&r->all.kept, &r->all.kept_count, of->kept, of->kept_count);
+        r->all.bytes += of->bytes;
+    }
+    return status;
+}
+
+static void release(struct removal *r)
+{
+    for (size_t i = 0; i < 2; i++)
+        sidestep_gc_report_release(&r->of[i]);
+    free((void *)r->all.removed);
+    free((void *)r->all.kept);
+    r->all = (struct sidestep_gc_report){0};
+}
+
+/* Print what would be removed, and read the answer.  If there is nothing to remove, do not ask. */
+static bool ask(const struct sidestep_gc_report *report)
+{
     char answer[16] = "";
 
-    status = remove(cli, SIDESTEP_GC_DRY_RUN, &report, err);
-    if (status != SIDESTEP_OK)
-        return status;
-    *go = report.removed_count == 0;
-    if (!*go) {
-        print_lines(stderr, "would remove", report.removed, report.removed_count);
-        fprintf(stderr, "Remove %s? [y/N] ", report.removed_count == 1 ? "it" : "them");
-        fflush(stderr);
-        *go = fgets(answer, sizeof(answer), stdin) != NULL &&
-              (strcasecmp(answer, "y\n") == 0 || strcasecmp(answer, "yes\n") == 0);
-    }
-    sidestep_gc_report_release(&report);
-    return SIDESTEP_OK;
+    if (report->removed_count == 0)
+        return true;
+    print_lines(stderr, "would remove", report->removed, report->removed_count);
+    fprintf(stderr, "Remove %s? [y/N] ", report->removed_count == 1 ? "it" : "them");
+    fflush(stderr);
+    return fgets(answer, sizeof(answer), stdin) != NULL &&
+           (strcasecmp(answer, "y\n") == 0 || strcasecmp(answer, "yes\n") == 0);
+}
+
+/* Before anything is removed: find out what would be, if somebody is to be asked, or if one of two
+ * places may fail. */
+static enum sidestep_status prepare(struct removal *r, struct sidestep_error *err)
+{
+    bool asks = cli_removal_needs_confirmation(r->cli) && cli_removal_is_interactive();
+
+    if (cli_has_option(r->cli, CLI_OPTION_DRY_RUN) || (!asks && r->places[1] == NULL))
+        return SIDESTEP_OK;
+    enum sidestep_status status = remove_all(r, SIDESTEP_GC_DRY_RUN, err);
+    if (status == SIDESTEP_OK && asks && !ask(&r->all))
+        status =
+            cli_error_set(err, SIDESTEP_EABORTED, "%s: nothing was removed", r->cli->command->name);
+    release(r);
+    return status;
 }
 
 int cli_removal_run(const struct cli *cli, cli_removal_function *remove)
 {
     uint32_t flags = cli_has_option(cli, CLI_OPTION_DRY_RUN) ? SIDESTEP_GC_DRY_RUN : 0;
-    struct sidestep_gc_report report = {0};
+    struct removal r = {.cli = cli, .remove = remove, .places = {cli->operands[0]}};
     struct sidestep_error err = {0};
-    bool go = true;
+    enum sidestep_status status = find_mirror(&r, &err);
 
-    if (cli_removal_needs_confirmation(cli) && cli_removal_is_interactive() &&
-        ask(cli, remove, &go, &err) != SIDESTEP_OK)
-        return cli_output_error(cli, &err);
-    if (!go) {
-        cli_error_set(&err, SIDESTEP_EABORTED, "%s: nothing was removed", cli->command->name);
-        return cli_output_error(cli, &err);
-    }
-    bool is_done = remove(cli, flags, &report, &err) == SIDESTEP_OK;
-    if (is_done || report.owner != NULL) /* a part of it was done */
-        print_report(cli, &report);
-    sidestep_gc_report_release(&report);
-    return is_done ? 0 : cli_output_error(cli, &err);
+    if (status == SIDESTEP_OK)
+        status = prepare(&r, &err);
+    if (status == SIDESTEP_OK)
+        status = remove_all(&r, flags, &err);
+    if (status == SIDESTEP_OK || r.all.removed_count + r.all.kept_count != 0) /* a part was done */
+        print_report(cli, &r.all);
+    release(&r);
+    cli_levels_release(&r.levels);
+    return status == SIDESTEP_OK ? 0 : cli_output_error(cli, &err);
 }

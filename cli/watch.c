@@ -64,8 +64,15 @@ static void look(const struct cli_watch *watch, struct cli_watch_root *root)
     bool any_ended = false;
 
     root->err = (struct sidestep_error){0};
-    if (sidestep_list_saving(root->path, &root->list, &root->err) != SIDESTEP_OK)
+    enum sidestep_status status = sidestep_list_saving(root->path, &root->list, &root->err);
+    root->is_lost = status == SIDESTEP_ENOTFOUND && root->levels.mirror != NULL &&
+                    (root->is_lost || !root->has_looked);
+    if (root->is_lost)
+        root->err = (struct sidestep_error){0};
+    else if (status != SIDESTEP_OK)
         return;
+    if (!root->has_looked)
+        cli_levels_note(watch->cli, &root->levels, root->is_lost);
     for (struct cli_watched *w = root->saves; w != NULL; w = w->next)
         w->is_seen = false;
     for (size_t i = 0; i < root->list.count; i++) {
@@ -118,14 +125,24 @@ static void pause_between(const struct cli_watch *watch)
         (void)nanosleep(&time, NULL);
 }
 
-static void set_roots(struct cli_watch *watch)
+/* Each ROOT; with --mirror, its mirror follows. */
+static enum sidestep_status set_roots(struct cli_watch *watch, struct sidestep_error *err)
 {
     const struct cli *cli = watch->cli;
+    enum sidestep_status status = SIDESTEP_OK;
+    size_t i = 0;
 
-    watch->root_count = cli->operand_count > 0 ? cli->operand_count : 1;
-    watch->roots[0].path = ".";
-    for (size_t i = 0; i < cli->operand_count; i++)
-        watch->roots[i].path = cli->operands[i];
+    do {
+        struct cli_watch_root *root = &watch->roots[watch->root_count++];
+        root->path = cli->operand_count > 0 ? cli->operands[i] : ".";
+        if (!cli_has_option(cli, CLI_OPTION_MIRROR))
+            continue;
+        status = cli_levels_find(cli, root->path, &root->levels, err);
+        root->level = "near";
+        watch->roots[watch->root_count++] =
+            (struct cli_watch_root){.path = root->levels.mirror, .level = "mirror"};
+    } while (++i < cli->operand_count && status == SIDESTEP_OK);
+    return status;
 }
 
 /* With --once: the status of the first root that could not be looked at, or into. */
@@ -145,18 +162,22 @@ int cli_watch_run(const struct cli *cli)
 {
     static struct cli_watch watch;
     bool once = cli_has_option(cli, CLI_OPTION_ONCE);
+    struct sidestep_error err = {0};
     double seconds;
 
     watch = (struct cli_watch){.cli = cli,
                                .is_json = cli_has_option(cli, CLI_OPTION_JSON),
                                .interval_ns = DEFAULT_INTERVAL_NS};
-    set_roots(&watch);
+    if (cli_levels_check_options(cli) != 0)
+        return sidestep_status_exit(SIDESTEP_EINVAL);
     if (cli_has_option(cli, CLI_OPTION_INTERVAL)) {
         if (!cli_parse_units_time(cli->options[CLI_OPTION_INTERVAL], &seconds) || seconds < 0.01 ||
             seconds > 86400)
             return cli_output_usage(cli, "watch: --interval: not a time from 0.01s to 24h");
         watch.interval_ns = (int64_t)(seconds * (double)NS_PER_S);
     }
+    if (set_roots(&watch, &err) != SIDESTEP_OK)
+        return cli_output_error(cli, &err);
     watch.draws = !watch.is_json && isatty(STDOUT_FILENO);
     cli_interrupt_watch();
     enum sidestep_status status = look_at_all(&watch);
@@ -170,6 +191,7 @@ int cli_watch_run(const struct cli *cli)
         for (struct cli_watched *w = watch.roots[i].saves; w != NULL; w = w->next)
             w->is_seen = false;
         forget_ended(&watch.roots[i]);
+        cli_levels_release(&watch.roots[i].levels);
     }
     if (status != SIDESTEP_OK)
         return cli_output_error(cli, &watch.roots[0].err);

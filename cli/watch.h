@@ -3,7 +3,7 @@
 #ifndef CLI_WATCH_H
 #define CLI_WATCH_H
 
-#include "cli.h"
+#include "levels.h"
 
 #include <stdint.h>
 
@@ -22,6 +22,8 @@ struct cli_watched {
 /** A root that is watched, and what the last look has seen. */
 struct cli_watch_root {
     const char *path;
+    const char *level;        /* as in struct cli_level_row */
+    struct cli_levels levels; /* of a root with a mirror, which is the next one */
     struct cli_watched *saves;
     struct sidestep_saving_list list;
     struct sidestep_list entries;       /* only if a save has disappeared */
@@ -29,11 +31,12 @@ struct cli_watch_root {
     enum sidestep_status unread_status; /* of a directory that the last look could not read */
     bool has_printed_none;
     bool has_looked;
+    bool is_lost; /* it has a mirror, and was not there at any look */
 };
 
 struct cli_watch {
     const struct cli *cli;
-    struct cli_watch_root roots[CLI_MAX_GIVEN_OPERANDS];
+    struct cli_watch_root roots[2 * CLI_MAX_GIVEN_OPERANDS];
     size_t root_count;
     bool draws; /* on a terminal: bars and ranks, over what was drawn before */
     bool is_json;

@@ -69,6 +69,8 @@ static void print_root(struct cli_watch *watch, struct cli_watch_root *root)
     struct cli_json json = cli_json_begin(watch->cli->out);
 
     cli_json_text(&json, "root", root->path);
+    if (root->level != NULL)
+        cli_json_text(&json, "level", root->level);
     cli_json_open(&json, "saving", '[');
     for (size_t i = 0; i < root->list.count; i++) {
         const struct sidestep_saving *saving = sidestep_saving_list_entry(&root->list, i);

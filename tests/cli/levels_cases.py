@@ -1,9 +1,13 @@
-"""--mirror of the commands that look: both levels together, and never an absent mirror for an empty one."""
+"""--mirror: both levels together, and never an absent mirror for an empty one."""
+import contextlib
+import json
 import os
 import re
 import shutil
+import subprocess
+import time
 
-from harness import one_line
+from harness import one_line, other_user
 from saver import Run
 
 
@@ -157,3 +161,185 @@ def test_mirror_option(sidestep):
         result = sidestep.run(*words)
         assert result.status == status and why in result.stderr and not result.stdout, result.describe()
     assert sidestep.run("help", "check").stdout.count("--mirror[=PLACE]") == 1
+
+
+# ---- the commands that remove
+
+def four_and_three(sidestep):
+    """Steps 1 to 4 at the root and 1 to 3 at the mirror; at each also a directory of somebody else."""
+    near, far = sidestep.path("near"), sidestep.path("far")
+    for step in (1, 2, 3):
+        save(sidestep, near, step, mirror=far)
+    save(sidestep, near, 4)
+    for place in (near, far):
+        os.mkdir(f"{place}/notes")
+        with open(f"{place}/notes/step-1.txt", "w", encoding="ascii") as file:
+            file.write("mine")
+    return near, far
+
+
+def left_behind(*places):
+    """What a killed save leaves, at each place."""
+    left = [f"{place}/.sidestep.{'ab' * 16}.saving" for place in places]
+    for path in left:
+        os.mkdir(path)
+        with open(f"{path}/__0_0.distcp.part", "wb") as file:
+            file.write(b"x" * 1000)
+    return left
+
+
+def names(*places):
+    return [sorted(os.listdir(place)) for place in places]
+
+
+def test_prune_of_both_levels(sidestep):
+    """prune --mirror keeps the same at both levels, each by itself: pins hold where they are"""
+    near, far = four_and_three(sidestep)
+    sidestep.expect("pin", f"{far}/step-1")
+    before = names(near, far)
+    words = ["prune", "--mirror", "--keep-last=1", near]
+    gone = [f"{near}/step-1", f"{near}/step-2", f"{near}/step-3", f"{far}/step-2"]
+    would = sidestep.json(*words, "--dry-run")
+    assert would["removed"] == gone and names(near, far) == before, would
+    assert f"{far}/step-1: it is pinned" in would["kept"] and would["bytes"] > 4 * 4000, would
+    assert {path.split(":")[0] for path in would["kept"]} == {
+        f"{near}/step-4", f"{far}/step-1", f"{far}/step-3"}, would
+    sidestep.expect(*words, status=2, stderr=re.compile("(?s).*give --yes or --dry-run.*"))
+    status, shown = sidestep.on_terminal(*words, typed=b"n\n")
+    assert status == 1 and shown.count("[y/N]") == 1 and names(near, far) == before, shown
+    assert re.findall(r"(?m)^would remove (.*?)\r", shown) == gone, shown
+    status, shown = sidestep.on_terminal(*words, typed=b"y\n")
+    assert status == 0 and shown.count("[y/N]") == 1, shown
+    assert names(near, far) == [[".sidestep", "notes", "step-4"], [".sidestep", "notes", "step-1", "step-3"]]
+    assert os.listdir(f"{near}/notes") == os.listdir(f"{far}/notes") == ["step-1.txt"]
+
+
+def test_gc_of_both_levels(sidestep):
+    """gc --mirror removes leftovers at both levels, after one question, and nothing else"""
+    near, far = four_and_three(sidestep)
+    before = names(near, far)
+    left = left_behind(near, far)
+    assert sidestep.json("gc", "--mirror", "-n", near)["removed"] == left
+    status, shown = sidestep.on_terminal("gc", "--mirror", near, typed=b"n\n")
+    assert status == 1 and shown.count("[y/N]") == 1 and all(map(os.path.exists, left)), shown
+    sidestep.expect("gc", f"--mirror={far}", near, stdout="".join(f"removed {path}\n" for path in left),
+                    stderr="sidestep: 2.0 KiB freed\n")
+    assert names(near, far) == before
+    sidestep.expect("gc", "--mirror", near, stderr="sidestep: nothing to remove\n")
+
+
+REMOVALS = (["gc", "--yes"], ["prune", "--yes", "--keep-last=1"])
+
+
+def test_removal_at_both_levels_or_none(sidestep):
+    """gc and prune --mirror remove nothing if one of both cannot be read, or is in use"""
+    near, far = four_and_three(sidestep)
+    before = names(near, far)
+    run = Run(os.path.dirname(sidestep.program), near)
+    sidestep.expect(*REMOVALS[1], "--mirror", near, status=11, stderr=one_line("in use"))
+    run.close()
+    assert names(near, far) == before
+    left_behind(near, far)
+    before = names(near, far)
+    os.rename(far, far + ".away")
+    for is_there in (False, True):
+        if is_there:
+            os.mkdir(far)  # what an unmounted file system leaves
+        for words in REMOVALS:
+            result = sidestep.run(*words, "--mirror", near)
+            assert result.status == 1 and not result.stdout, result.describe()
+            assert names(near, far + ".away") == before
+    os.rmdir(far)
+    os.rename(far + ".away", far)
+    user = other_user(sidestep)
+    for folder, _, files in os.walk(sidestep.folder):
+        for name in [".", *files]:
+            os.chmod(os.path.join(folder, name), 0o777)
+    for place in (near, far):
+        os.chmod(place, 0o333)  # its records can be read, and it cannot be listed
+        for words in REMOVALS:
+            sidestep.expect(*words, "--mirror", near, status=12, stderr=one_line(place), **user)
+        os.chmod(place, 0o777)
+    assert names(near, far) == before
+
+
+def test_removal_of_an_outdated_root(sidestep):
+    """gc and prune --mirror of an outdated root: the mirror is that of the run, which went on"""
+    near, far = four_and_three(sidestep)
+    late = sidestep.path("late")
+    os.rename(near, late)
+    save(sidestep, near, mirror=far)
+    save(sidestep, near, 5, mirror=far)
+    left_behind(late, far)
+    before = names(late, far)
+    for words in REMOVALS:
+        sidestep.expect(*words, "--mirror", late, status=1, stderr=one_line(
+            "is outdated", "nothing was removed", "without --mirror", f"'{far}'"))
+    assert names(late, far) == before
+    sidestep.expect("watch", "--once", "--mirror", late, stderr=one_line("is outdated"), stdout=re.compile(
+        f"{late}: .*{'ab' * 16}.*dead.*\n{far}: .*{'ab' * 16}.*dead.*\n"))
+
+
+def test_removal_of_a_lost_root(sidestep):
+    """gc, prune and watch --mirror=PLACE of a root that is lost: its mirror is left"""
+    near, far = four_and_three(sidestep)
+    left, = left_behind(far)
+    shutil.rmtree(near)
+    for words in REMOVALS:
+        sidestep.expect(*words, "--mirror", near, status=10, stderr=one_line("remembers no mirror"))
+        sidestep.expect(*words, near, status=10, stderr=one_line("No such file"))
+    note = f"sidestep: there is no '{near}': only its mirror is looked at\n"
+    sidestep.expect("watch", "--once", f"--mirror={far}", near, stderr=note, stdout=re.compile(
+        f"{far}: .* dead.*\n{near}: nothing is being saved\n|{near}: nothing.*\n{far}: .* dead.*\n"))
+    sidestep.expect("gc", f"--mirror={far}", near, stdout=f"removed {left}\n", stderr=re.compile(
+        re.escape(note) + "sidestep: .* freed\n"))
+    assert sidestep.json("prune", "--keep-last=1", "-y", f"--mirror={far}", near)["removed"] == [
+        f"{far}/step-1", f"{far}/step-2"]
+    assert names(far) == [[".sidestep", "notes", "step-3"]]
+
+
+# ---- watch
+
+@contextlib.contextmanager
+def running(sidestep, *words):
+    with subprocess.Popen([sidestep.program, *words], stdout=subprocess.PIPE, text=True,
+                          env=sidestep.environment()) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def next_look(watch, what):
+    """The next look that has some of this."""
+    until = time.monotonic() + 60
+    for line in watch.stdout:
+        assert time.monotonic() < until, f"no {what}: {line}"
+        if json.loads(line)[what]:
+            return json.loads(line)
+    raise AssertionError("it has ended")
+
+
+def test_watch_of_both_levels(sidestep):
+    """watch --mirror shows what is being sent to the mirror, and that it is there"""
+    near, far = two_levels(sidestep)
+    assert [json.loads(line)["root"] for line in sidestep.run(
+        "watch", "--once", "--json", "--mirror", cwd=near).stdout.splitlines()] == [".", far]
+    hidden = f"{far}/.sidestep.{sidestep.json('show', f'{far}/step-2')['save_id']}.saving"
+    with running(sidestep, "watch", "--json", "-i", "0.02", "--mirror", near) as watch:
+        first = json.loads(watch.stdout.readline()), json.loads(watch.stdout.readline())
+        assert [(look["root"], look["level"], look["saving"]) for look in first] == [
+            (near, "near", []), (far, "mirror", [])]
+        os.rename(f"{far}/step-2", hidden)
+        saving = next_look(watch, "saving")
+        assert (saving["root"], saving["level"], saving["saving"][0]["path"]) == (far, "mirror", hidden), saving
+        os.rename(hidden, f"{far}/step-2")
+        ended = next_look(watch, "ended")
+        assert (ended["root"], ended["ended"][0]["committed"]) == (far, True), ended
+        shutil.move(near, near + ".away")
+        lost = next_look(watch, "error")
+        assert (lost["root"], json.loads(watch.stdout.readline())["level"]) == (near, "mirror"), lost
+    os.rename(near + ".away", near)
+    os.rename(far, far + ".away")
+    sidestep.expect("watch", "--mirror", near, status=1, stderr=one_line("is no mirror now"))
+    sidestep.expect("watch", f"--mirror={far}", near, near, status=2, stderr=re.compile("(?s).*is for one ROOT.*"))

@@ -235,7 +235,7 @@ def test_bash_completion(sidestep):
             (["sidestep", "l"], ["ls", "latest"]),
             (["sidestep", "-q", "ls", "--a"], ["--all"]),
             (["sidestep", "gc", "--"], ["--json", "--color", "--quiet", "--verbose", "--help",
-                                        "--version", "--dry-run", "--yes"]),
+                                        "--version", "--dry-run", "--yes", "--mirror"]),
             (["sidestep", "--color", "=", "a"], ["auto", "always"]),
             (["sidestep", "--color", "n"], ["never"]),
             (["sidestep", "--color", "=", "never", "sh"], ["show"]),
