@@ -69,7 +69,7 @@ enum sidestep_status mirror_clean(struct mirror_look *m, struct sidestep_error *
     if (!m->retention.wanted)
         return SIDESTEP_OK;
     enum sidestep_status status = lease_acquire_to_delete(&lease, m->far.store, m->far.root, &why);
-    if (status == SIDESTEP_ELOCKED) /* by a run, or by another mirror, which does the same */
+    if (status == SIDESTEP_ELOCKED) /* by a run; or for long by another mirror */
         return SIDESTEP_OK;
     if (status == SIDESTEP_OK)
         status = prune(m, &lease, &why);

@@ -54,17 +54,15 @@ static enum sidestep_status try_lock(struct lease *lease, struct sidestep_error 
     return status;
 }
 
-/* Take the lock. A run that starts waits for a holder that only deletes, because that takes little
- * time. */
-static enum sidestep_status await_lock(struct lease *lease, bool starts_run,
-                                       struct sidestep_error *err)
+/* Take the lock. Waits for a holder that only deletes, because that takes little time. */
+static enum sidestep_status await_lock(struct lease *lease, struct sidestep_error *err)
 {
     struct clock *clock = clock_system();
     struct backoff backoff = {.max_ms = 100};
     uint64_t until = clock_now(clock) + LEASE_WAIT_NS;
     enum sidestep_status status = try_lock(lease, err);
 
-    for (unsigned attempt = 1; status == SIDESTEP_ELOCKED && starts_run; attempt++) {
+    for (unsigned attempt = 1; status == SIDESTEP_ELOCKED; attempt++) {
         if (clock_now(clock) >= until || (attempt >= LEASE_TRIES && !is_deleting(lease->lock)))
             break;
         backoff_sleep(&backoff, clock);
@@ -77,7 +75,7 @@ static enum sidestep_status take_lock(struct lease *lease, bool starts_run,
                                       struct sidestep_error *err)
 {
     char text[160], host[64] = "?";
-    enum sidestep_status status = await_lock(lease, starts_run, err);
+    enum sidestep_status status = await_lock(lease, err);
 
     if (status == SIDESTEP_ELOCKED)
         return report_holder(lease, err);

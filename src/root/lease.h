@@ -55,9 +55,10 @@ enum sidestep_status lease_choose_next(struct lease *lease, const char *run_id,
 enum sidestep_status lease_read(struct store_dir *dir, char run_id[SAVE_ID_HEX],
                                 uint64_t *incarnation, struct sidestep_error *err);
 /* Like lease_acquire(), for a caller that only deletes. Does not start a run if there is none yet.
- * If there is no space to write the next incarnation, the lock alone is enough, because deleting
- * makes space. In a bucket it takes no incarnation, because that would end the run that saves
- * there, and a deletion does not harm it. */
+ * Waits as that does, so deletions of two processes follow each other. If there is no space to
+ * write the next incarnation, the lock alone is enough, because deleting makes space. In a bucket
+ * it takes no incarnation, because that would end the run that saves there, and a deletion does not
+ * harm it. */
 enum sidestep_status lease_acquire_to_delete(struct lease *lease, struct store *store,
                                              const char *root, struct sidestep_error *err);
 /* Has a process of this host the lock of the series in ${dir} (ROOT/.sidestep)? False also where

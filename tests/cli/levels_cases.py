@@ -298,6 +298,25 @@ def test_removal_of_a_lost_root(sidestep):
     assert names(far) == [[".sidestep", "notes", "step-3"]]
 
 
+def test_prunes_beside_a_mirror(sidestep):
+    """prune --mirror beside mirror --follow, which prunes there, too: each waits for the other"""
+    near, far = sidestep.path("near"), sidestep.path("far")
+    save(sidestep, near, 1, mirror=far)
+    with running(sidestep, "-q", "mirror", "-f", "-i", "0.01", "--keep-last=2", near, far) as follower:
+        for step in range(2, 14):
+            save(sidestep, near, step)
+            result = sidestep.run("prune", "--yes", "--keep-last=2", "--mirror", near)
+            assert result.status == 0, result.describe()
+        follower.terminate()
+        assert follower.wait(60) == 0
+    assert sidestep.run("mirror", near, far).status == 0
+    sidestep.expect("prune", "--yes", "--keep-last=2", "--mirror", near, stdout=re.compile("(?s).*"),
+                    stderr=re.compile("(?s).*"))
+    assert levels_of(sidestep, "--mirror", near)[13] == "both"
+    assert names(near) == [[".sidestep", "step-12", "step-13"]] and len(os.listdir(far)) == 3, names(far)
+    assert sidestep.run("verify", "--mirror", near).status == 0
+
+
 # ---- watch
 
 @contextlib.contextmanager
