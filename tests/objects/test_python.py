@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The Python package with s3:// URLs, over the strict server; stock torch reads a copy on disk."""
 
+import json
+
 import servers
+from programs import sidestep
 from python_programs import SERIES, run
 
 PROGRAM = """
@@ -59,6 +62,24 @@ def test_a_series_resumes_and_keeps_the_last_two():
         keys = [o["Key"] for o in store.client().list_objects_v2(Bucket="runs")["Contents"]]
         names = {key.split("/")[1] for key in keys}
         assert names == {".sidestep", "step-3", "step-4"}, keys
+
+
+def test_a_mirror_in_a_bucket_is_pruned_with_its_root(tmp_path):
+    near, far = tmp_path / "job", "s3://runs/job"
+    keep = ["--mirror", "--keep-last=1", "--json", near]
+    with servers.strict(bucket="runs") as store:
+        run(SERIES, near, SIDESTEP_MIRROR="s3://runs", **store.environment())
+        sidestep(store, "pin", f"{near}/step-3")
+        sidestep(store, "mirror", "--keep-last=1", near, far)
+        for place in (near, far):
+            sidestep(store, "unpin", f"{place}/step-3")
+        gone = [f"{near}/step-3", f"{far}/step-3"]
+        assert json.loads(sidestep(store, "prune", "-n", *keep))["removed"] == gone
+        said = json.loads(sidestep(store, "prune", "--yes", *keep))
+        assert said["removed"] == gone and f"{far}/step-4: " in said["kept"][1], said
+        assert json.loads(sidestep(store, "gc", "--mirror", "--json", near))["removed"] == []
+        looks = sidestep(store, "watch", "--once", "--mirror", "--json", near).splitlines()
+        assert [json.loads(look)["root"] for look in looks] == [str(near), far]
 
 
 SAVES = """
