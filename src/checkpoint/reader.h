@@ -29,6 +29,7 @@
 
 struct reader_file {
     const char *name;
+    const char *name_there;  /* in ${dir}, if it has another one there; else NULL */
     struct store_file *file; /* NULL: opened again for each read */
     struct store_dir *dir;   /* that the file is in; NULL: the file was not opened yet */
     uint64_t bytes;          /* size in the manifest; without one, where the last item ends */
@@ -47,6 +48,8 @@ struct reader {
     struct store *store;
     uint32_t flags; /* of reader_open() */
     struct store_dir *dir;
+    struct store_dir *beside; /* of the caller: may have some of the files, too, and these are read
+                                 there; NULL: there is none */
     struct store_file *shared_lock; /* on .metadata; or NULL */
     char *path;
     struct arena arena;

@@ -112,13 +112,18 @@ static enum sidestep_status check_same(const struct reader_file *file, const str
     return SIDESTEP_OK;
 }
 
+static const char *name_in_dir(const struct reader_file *file)
+{
+    return file->name_there != NULL ? file->name_there : file->name;
+}
+
 /* Open a file again that is not held open. Fails if it is not the file that was checked. */
 static enum sidestep_status reopen(const struct reader_file *file, struct store_file **out,
                                    struct sidestep_error *err)
 {
     struct store_stat now;
 
-    TRY(store_file_open_to_read(file->dir, file->name, 0, out, err));
+    TRY(store_file_open_to_read(file->dir, name_in_dir(file), 0, out, err));
     TRY(store_file_stat(*out, &now, err));
     return check_same(file, &now, err);
 }
@@ -161,7 +166,7 @@ static enum sidestep_status read_file_at(const struct source *source, void *to, 
 enum sidestep_status reader_file_open(struct reader_file *file, struct store_dir *dir,
                                       uint32_t flags, struct sidestep_error *err)
 {
-    TRY(store_file_open_to_read(dir, file->name, flags & ~READER_FLAGS, &file->file, err));
+    TRY(store_file_open_to_read(dir, name_in_dir(file), flags & ~READER_FLAGS, &file->file, err));
     TRY(store_file_stat(file->file, &file->stat, err));
     file->dir = dir;
     file->source =
@@ -181,11 +186,46 @@ static bool has_impossible_name(const struct reader_file *file)
     return false;
 }
 
+/* Is the file that the manifest lists in r->beside, too? Then it is opened there. */
+static bool open_beside(struct reader *r, size_t i, const char *name, uint32_t flags)
+{
+    struct reader_file *file = &r->files[i];
+
+    file->name_there = name;
+    if (reader_file_open(file, r->beside, flags, NULL) == SIDESTEP_OK &&
+        check_footer(r, file, &r->manifest.files[i], NULL) == SIDESTEP_OK)
+        return true;
+    store_file_discard(TAKE(file->file));
+    file->dir = NULL;
+    file->name_there = file->problem = NULL;
+    return false;
+}
+
+/* The names of shards have the save id in them where nothing is renamed, as in a bucket. */
+static bool is_beside(struct reader *r, size_t i, uint32_t flags)
+{
+    struct file_name parsed = file_name_parse(r->files[i].name);
+    char plain[FILE_NAME_BYTES];
+
+    if (r->beside == NULL || !r->has_manifest)
+        return false;
+    if (open_beside(r, i, NULL, flags))
+        return true;
+    if (parsed.kind != FILE_NAME_SHARD || parsed.save_id[0] == '\0')
+        return false;
+    file_name_format(FILE_NAME_SHARD, "", parsed.rank, parsed.shard, plain);
+    const char *name = arena_strndup(&r->arena, plain, strlen(plain));
+    return name != NULL && open_beside(r, i, name, flags);
+}
+
 static enum sidestep_status check_file(struct reader *r, size_t i, uint32_t flags,
                                        struct sidestep_error *err)
 {
     struct reader_file *file = &r->files[i];
     struct sidestep_error why = {.rank = -1};
+
+    if (is_beside(r, i, flags))
+        return SIDESTEP_OK;
     enum sidestep_status status = reader_file_open(file, r->dir, flags, &why);
 
     if (status == SIDESTEP_ENOTFOUND || has_impossible_name(file)) {

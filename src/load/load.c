@@ -236,7 +236,7 @@ enum sidestep_status load_path_all(struct sidestep_engine *engine, const char *p
         flags |= STORE_DIRECT | (engine->io.ring ? READER_IO_URING : 0);
     const struct load_bring *bring =
         engine->bring != NULL && strcmp(engine->bring->path, path) == 0 ? engine->bring : NULL;
-    flags |= bring != NULL ? READER_SPREAD : 0;
+    flags |= bring != NULL && bring->all != NULL ? READER_SPREAD : 0;
     bool all_names = report != NULL || (options->flags & SIDESTEP_LOAD_STRICT) != 0;
     enum sidestep_status status =
         open_and_plan_all(engine, path, flags, bring, state, all_names, &reader, &plan, err);

@@ -25,13 +25,16 @@
 struct load_plan;
 struct reader;
 
-/* Called on all ranks when each has planned, and before any opens a data file: brings the files
- * that the plan needs. Collective, and all ranks get the same status. */
+/* Where a checkpoint has files that its own directory lacks, or that are nearer.
+ * ${all} is called on all ranks when each has planned, and before any opens a data file: brings the
+ * files that the plan needs. Collective, and all ranks get the same status. NULL, on all ranks:
+ * nothing has to be brought. */
 struct load_bring {
     enum sidestep_status (*all)(void *context, const struct reader *reader,
                                 const struct load_plan *plan, struct sidestep_error *err);
     void *context;
-    const char *path; /* of the checkpoint, on this rank */
+    const char *path;         /* of the checkpoint, on this rank */
+    struct store_dir *beside; /* see reader.h */
 };
 
 /* Load ${path} on all ranks, the same save everywhere.  Collective.  ${flags}:

@@ -174,7 +174,9 @@ static enum sidestep_status open_once_all(struct open_call *o, struct announceme
     TRY(open_reader_all(o, announced, err));
     enum sidestep_status status =
         load_plan_build(&(*o->reader)->metadata, o->state, o->wanted.all_names, o->plan, err);
-    if (o->bring != NULL) {
+    if (o->bring != NULL)
+        (*o->reader)->beside = o->bring->beside;
+    if (o->bring != NULL && o->bring->all != NULL) {
         TRY(comm_agree_all(&o->engine->comm, status, err));
         status = o->bring->all(o->bring->context, *o->reader, o->plan, err);
     }

@@ -35,6 +35,7 @@ void series_end_view(struct sidestep_series *series)
         commit_remove_outcome(&view->commit);
     }
     commit_close(&view->commit);
+    store_dir_close(view->bring.beside);
     free(view->holders);
     free(view);
 }
@@ -47,6 +48,16 @@ enum sidestep_status series_end_view_all(struct sidestep_series *series, struct 
         status = comm_agree_all(&series->engine->comm, SIDESTEP_OK, err);
     series_end_view(series);
     return status;
+}
+
+/* The path of a step at this root. */
+static void name_near(const struct sidestep_series *series, uint64_t step,
+                      char path[COMMIT_PATH_BYTES])
+{
+    char name[FILE_NAME_BYTES];
+
+    name_template_format_name(&series->naming, step, name);
+    snprintf(path, COMMIT_PATH_BYTES, "%s/%s", series->root, name);
 }
 
 /* ---- the views */
@@ -133,20 +144,57 @@ static enum sidestep_status load_view_all(struct series_view *view,
     TRY(series_bring_small_files_all(view, &manifest, err));
     if (options.verify == SIDESTEP_VERIFY_BEFORE) /* each part was verified, on its node */
         options.verify = SIDESTEP_VERIFY_READ;
-    view->bring = (struct load_bring){series_bring_all, view, view->path};
+    view->bring = (struct load_bring){.all = series_bring_all, .context = view, .path = view->path};
     view->series->engine->bring = &view->bring;
     return load_path_all(view->series->engine, view->path, state, &options, 0, report, err);
 }
 
 /* ---- the mirror has it whole */
 
-/* Load from the mirror, where all ranks read. */
+/* Each rank reads what its node has there. Another save of that name does no harm: the manifest of
+ * the mirror says which file is the one. */
+static void open_beside(struct series_view *view)
+{
+    char path[COMMIT_PATH_BYTES];
+    struct store *store = NULL;
+
+    name_near(view->series, (uint64_t)view->whole.step, path);
+    if (engine_find_store(view->series->engine, path, &store, NULL) == SIDESTEP_OK)
+        (void)store_dir_open(store, NULL, path, &view->bring.beside, NULL);
+}
+
+/* Is what a node has there perhaps the reason, so that it is of use to read from the mirror alone?
+ */
+static bool blames_beside(enum sidestep_status status)
+{
+    return reader_status_is_damage(status) || status == SIDESTEP_EIO || status == SIDESTEP_EPERM;
+}
+
+/* Tell on rank 0 that what a node has is damaged. */
+static void note_beside(struct sidestep_series *series, uint64_t step,
+                        const struct sidestep_error *why, char rejected[SERIES_REJECTED_BYTES])
+{
+    char path[COMMIT_PATH_BYTES], text[COMMIT_PATH_BYTES + sizeof(why->message)];
+
+    if (series->engine->comm.rank != 0)
+        return;
+    name_near(series, step, path);
+    snprintf(text, sizeof(text), "'%s' on a node: %s; so all was read from the mirror", path,
+             why->message);
+    series_note_rejected(series, rejected, path, text);
+}
+
+/* Load from the mirror, where all ranks read what their nodes lack. ${damaged}: saves with parts
+ * that are known to be damaged. */
 static enum sidestep_status
 load_far_all(struct sidestep_series *series, const struct series_far *far,
-             struct sidestep_state_dict *state, const struct sidestep_load_options *options,
+             const struct name_list *damaged, struct sidestep_state_dict *state,
+             const struct sidestep_load_options *options, char rejected[SERIES_REJECTED_BYTES],
              struct sidestep_load_report *report, struct sidestep_error *err)
 {
     struct series_view *view = memory_new(1, sizeof(*view));
+    struct sidestep_error why = {.rank = -1};
+    bool is_damaged = name_list_contains(damaged, far->whole.save_id);
     enum sidestep_status status = view != NULL ? SIDESTEP_OK : FAIL_NOMEM(err, sizeof(*view));
 
     series_end_view(series);
@@ -154,7 +202,18 @@ load_far_all(struct sidestep_series *series, const struct series_far *far,
     TRY(comm_agree_all(&series->engine->comm, status, err));
     *view = (struct series_view){.series = series, .whole = far->whole, .is_far = true};
     memcpy(view->path, far->path, sizeof(view->path));
-    status = load_path_all(series->engine, view->path, state, options, 0, report, err);
+    view->bring.path = view->path;
+    if (!is_damaged)
+        open_beside(view);
+    series->engine->bring = &view->bring;
+    status = load_path_all(series->engine, view->path, state, options, 0, report, &why);
+    if (!is_damaged && blames_beside(status)) {
+        store_dir_close(TAKE(view->bring.beside));
+        status = load_path_all(series->engine, view->path, state, options, 0, report, err);
+        if (status == SIDESTEP_OK)
+            note_beside(series, (uint64_t)far->whole.step, &why, rejected);
+    } else
+        error_copy(err, &why);
     if (status != SIDESTEP_OK)
         series_end_view(series);
     return status;
@@ -213,16 +272,13 @@ static enum sidestep_status record_all(struct sidestep_series *series,
 enum sidestep_status sidestep_series_path(const struct sidestep_series *series, uint64_t step,
                                           char path[4096], struct sidestep_error *err)
 {
-    char name[FILE_NAME_BYTES];
-
     TRY(series_check(series, err));
     if (path == NULL)
         return FAIL(err, SIDESTEP_EINVAL, "path is NULL");
-    name_template_format_name(&series->naming, step, name);
     if (series->view != NULL && (uint64_t)series->view->whole.step == step)
         snprintf(path, COMMIT_PATH_BYTES, "%s", series->view->path);
     else
-        snprintf(path, COMMIT_PATH_BYTES, "%s/%s", series->root, name);
+        name_near(series, step, path);
     return SIDESTEP_OK;
 }
 
@@ -313,13 +369,10 @@ static enum sidestep_status note_damaged_all(struct sidestep_series *series,
 void series_name_loaded(const struct sidestep_series *series, uint64_t step,
                         char path[COMMIT_PATH_BYTES])
 {
-    char name[FILE_NAME_BYTES];
-
-    name_template_format_name(&series->naming, step, name);
     if (series->view != NULL && series->view->is_far)
         snprintf(path, COMMIT_PATH_BYTES, "%s", series->view->path);
     else
-        snprintf(path, COMMIT_PATH_BYTES, "%s/%s", series->root, name);
+        name_near(series, step, path);
 }
 
 enum sidestep_status series_load_parts_all(struct sidestep_series *series, int64_t asked,
@@ -337,7 +390,8 @@ enum sidestep_status series_load_parts_all(struct sidestep_series *series, int64
         TRY(choose_all(series, asked, &chosen, rejected, err));
         bool is_far = chosen.far.whole.step >= 0;
         enum sidestep_status status =
-            is_far ? load_far_all(series, &chosen.far, state, options, report, &why)
+            is_far ? load_far_all(series, &chosen.far, &chosen.damaged, state, options, rejected,
+                                  report, &why)
                    : load_once_all(series, &chosen.near, state, options, report, &why);
         if (status == SIDESTEP_OK) {
             const struct series_whole *whole = is_far ? &chosen.far.whole : &chosen.near;

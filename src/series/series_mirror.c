@@ -357,8 +357,9 @@ static uint64_t find_asked(struct sidestep_series *series)
 /* Make the look ${asked}, and say how it ended. */
 static enum sidestep_status look_for(struct sidestep_series *series, uint64_t asked)
 {
+    const bool volatile *cancel = series->mirror->options.cancel;
     struct sidestep_error *err = &series->mirror->err;
-    enum sidestep_status status = series_mirror_gives_up(series)
+    enum sidestep_status status = series->mirror->gives_up || (cancel != NULL && *cancel)
                                       ? FAIL(err, SIDESTEP_ECANCELLED, "the call was cancelled")
                                       : look(series, true);
 

@@ -133,6 +133,44 @@ TEST(a_node_is_lost_and_the_run_goes_on)
     assert_string_equal(strrchr(job.path, '/') + 1, strstr(job.path, ".sidestep.")); /* a view */
 }
 
+/* Lose node b, with two steps at both levels. */
+static void lose_b(void)
+{
+    struct job job = make_job(4, "aabb", false);
+
+    job.saves[0] = 1;
+    job.saves[1] = 2;
+    job.is_slow = true;
+    run(&job);
+    assert_true(is_far("step-1") && is_far("step-2"));
+    shell("rm -r %s%s", node_path('b', ""), "");
+}
+
+TEST(what_a_node_has_is_not_read_from_the_mirror)
+{
+    lose_b();
+    flip(node_path('f', "step-2/__0_0.distcp"), 5000);
+    flip(node_path('f', "step-2/__1_0.distcp"), 5000);
+    struct job job = run_steps(4, "aacc", true, 1, 0);
+    assert_int_equal(job.step, 2);
+    assert_string_equal(job.path, node_path('f', "step-2"));
+    flip(node_path('f', "step-2/__2_0.distcp"), 5000); /* which no node has */
+    job = run_steps(4, "aacc", true, 1, 0);
+    assert_int_equal(job.step, 1);
+}
+
+TEST(what_a_node_has_is_damaged)
+{
+    lose_b();
+    flip(node_path('a', "step-2/__1_0.distcp"), 5000);
+    struct job job = run_steps(4, "aacc", true, 1, 0);
+    assert_int_equal(job.step, 2);
+    assert_non_null(strstr(job.rejected, "so all was read from the mirror"));
+    shell("truncate -s 9 %s%s", node_path('a', "step-2/__1_0.distcp"), ""); /* not the file */
+    job = run_steps(4, "aacc", true, 1, 0);
+    assert_int_equal(job.step, 2);
+}
+
 TEST(all_nodes_are_lost)
 {
     run_steps(2, "ab", false, 1, 2);
@@ -282,6 +320,16 @@ TEST(each_level_has_its_own_retention)
     assert_true(!has('a', "step-2") && !has('b', "step-2") && has('b', "step-6"));
 }
 
+static void flip_in_bucket(struct object_bucket *bucket, const char *prefix)
+{
+    for (size_t i = 0; i < object_sim_count(bucket); i++)
+        if (strncmp(object_sim_key(bucket, i), prefix, strlen(prefix)) == 0) {
+            object_sim_flip(bucket, object_sim_key(bucket, i), 5000);
+            return;
+        }
+    fail_msg("there is no object '%s*'", prefix);
+}
+
 TEST(a_bucket_as_mirror)
 {
     struct job job = make_job(4, "aabb", false);
@@ -298,6 +346,7 @@ TEST(a_bucket_as_mirror)
     job.saves[0] = 3;
     job.saves[1] = 0;
     job.nodes = "aacc";
+    flip_in_bucket(job.bucket, "far/step-2/__0_0."); /* node a has it, too */
     run(&job);
     if (job.resumed != SIDESTEP_OK || job.closed != SIDESTEP_OK)
         fail_msg("%s", job.message);
