@@ -318,7 +318,8 @@ struct series_mirror {
     struct sidestep_retention keep; /* what ${options} points to */
     char root[COMMIT_PATH_BYTES];
     char metric[RETENTION_MAX_METRIC + 1];
-    bool had_run; /* when it was opened */
+    bool had_run;       /* when it was opened */
+    bool is_remembered; /* so did a root: where each node has one, any of them */
     bool has_thread;
     pthread_t thread;
     struct sidestep_error err; /* the thread's: of the last look */
@@ -334,6 +335,11 @@ void series_free_mirror(struct sidestep_series *series);
 enum sidestep_status series_set_mirror(struct sidestep_series *series,
                                        const struct sidestep_series_options *theirs,
                                        struct sidestep_error *err);
+/* Does this root remember that it has this mirror? */
+bool series_remembers_mirror(const struct sidestep_series *series);
+/* After the lease: let it do so. */
+enum sidestep_status series_remember_mirror(const struct sidestep_series *series,
+                                            struct sidestep_error *err);
 /* Before the lease: what the mirror knows of the run. After it: record this incarnation there. */
 enum sidestep_status series_mirror_read(struct sidestep_series *series,
                                         struct lease_elsewhere *elsewhere,

@@ -40,6 +40,8 @@ enum sidestep_status series_open_lease(struct sidestep_series *series,
     TRY(lease_acquire(&series->lease, series->store, series->root, &elsewhere, keeps, err));
     if (is_first)
         TRY(series_mirror_claim(series, err));
+    else if (series->mirror != NULL) /* rank 0 has claimed it */
+        TRY(series_remember_mirror(series, err));
     memcpy(series->run_id, series->lease.run_id, sizeof(series->run_id));
     series->incarnation = series->lease.incarnation;
     series->guard =

@@ -144,15 +144,16 @@ static enum sidestep_status add_elsewhere(struct lease_elsewhere *elsewhere,
     return SIDESTEP_OK;
 }
 
-/* Does the root remember that it has this mirror? */
-static bool remembers(const struct sidestep_series *series)
+bool series_remembers_mirror(const struct sidestep_series *series)
 {
+    struct store *store = NULL;
     char path[COMMIT_PATH_BYTES + sizeof(FILE_NAME_SERIES_DIR)];
     OWNED_BUFFER text = {0};
     OWNED_DIR *dir = NULL;
 
     snprintf(path, sizeof(path), "%s/%s", series->root, FILE_NAME_SERIES_DIR);
-    return store_dir_open(series->store, NULL, path, &dir, NULL) == SIDESTEP_OK &&
+    return engine_find_store(series->engine, path, &store, NULL) == SIDESTEP_OK &&
+           store_dir_open(store, NULL, path, &dir, NULL) == SIDESTEP_OK &&
            small_file_read(dir, MIRROR_AT, 0, COMMIT_PATH_BYTES, &text, NULL) == SIDESTEP_OK &&
            text.length == strlen(series->mirror->root) &&
            memcmp(text.bytes, series->mirror->root, text.length) == 0;
@@ -163,8 +164,9 @@ static enum sidestep_status fail_lost(const struct sidestep_series *series, cons
 {
     return FAIL(err, SIDESTEP_EIO,
                 "'%s' had this run, and is %s now: is its file system mounted? (If that was done "
-                "on purpose, remove '%s/%s/%s')",
-                series->mirror->root, what, series->root, FILE_NAME_SERIES_DIR, MIRROR_AT);
+                "on purpose, remove '%s/%s/%s'%s)",
+                series->mirror->root, what, series->root, FILE_NAME_SERIES_DIR, MIRROR_AT,
+                series_has_parts(series) ? " on each node" : "");
 }
 
 enum sidestep_status series_mirror_read(struct sidestep_series *series,
@@ -175,9 +177,10 @@ enum sidestep_status series_mirror_read(struct sidestep_series *series,
         return SIDESTEP_OK;
     struct mirror_level far = level_of(series->mirror);
     struct lease_elsewhere owner = {0};
-    bool had_run = remembers(series);
-    enum sidestep_status status = mirror_level_read(&far, !had_run, err);
-    if (status == SIDESTEP_ENOTFOUND && had_run)
+    bool is_remembered = series->mirror->is_remembered || series_remembers_mirror(series);
+    series->mirror->is_remembered = is_remembered;
+    enum sidestep_status status = mirror_level_read(&far, !is_remembered, err);
+    if (status == SIDESTEP_ENOTFOUND && is_remembered)
         status = fail_lost(series, "not there", err);
     if (status == SIDESTEP_OK)
         status = mirror_read_owner(&far, &owner, err);
@@ -192,14 +195,15 @@ enum sidestep_status series_mirror_read(struct sidestep_series *series,
         err);
 }
 
-static enum sidestep_status remember(const struct sidestep_series *series,
-                                     struct sidestep_error *err)
+enum sidestep_status series_remember_mirror(const struct sidestep_series *series,
+                                            struct sidestep_error *err)
 {
     const char *root = series->mirror->root;
 
-    return remembers(series) ? SIDESTEP_OK
-                             : small_file_replace(series->lease.dir, MIRROR_AT, MIRROR_AT ".new",
-                                                  root, strlen(root), err);
+    return series_remembers_mirror(series)
+               ? SIDESTEP_OK
+               : small_file_replace(series->lease.dir, MIRROR_AT, MIRROR_AT ".new", root,
+                                    strlen(root), err);
 }
 
 /* A mirror that has no run yet must not be one that had this run. */
@@ -210,7 +214,7 @@ static enum sidestep_status check_has_run(const struct sidestep_series *series,
     struct lease_elsewhere owner;
 
     TRY(mirror_read_owner(far, &owner, err));
-    if (owner.run_id[0] != '\0' || (!series->mirror->had_run && !remembers(series)))
+    if (owner.run_id[0] != '\0' || (!series->mirror->had_run && !series->mirror->is_remembered))
         return SIDESTEP_OK;
     return fail_lost(series, "empty", err);
 }
@@ -233,7 +237,7 @@ enum sidestep_status series_mirror_claim(struct sidestep_series *series, struct 
     if (status == SIDESTEP_OK)
         status = mirror_record_owner(&far, &self, err);
     if (status == SIDESTEP_OK)
-        status = remember(series, err);
+        status = series_remember_mirror(series, err);
     mirror_level_release(&far);
     return series_not_absent(WRAP(status, err, "record this run at its mirror"), err);
 }

@@ -17,6 +17,7 @@
 struct known {
     char run_id[SAVE_ID_HEX]; /* "": nothing */
     uint64_t incarnation;
+    bool has_mirror; /* it has had the mirror that this rank names */
     char host[64];
 };
 
@@ -66,6 +67,7 @@ static enum sidestep_status read_known(struct sidestep_series *series, struct kn
     OWNED_DIR *dir = NULL;
 
     *known = (struct known){0};
+    known->has_mirror = series->mirror != NULL && series_remembers_mirror(series);
     (void)gethostname(known->host, sizeof(known->host) - 1);
     TRY(engine_find_store(series->engine, series->root, &store, err));
     snprintf(path, sizeof(path), "%s/%s", series->root, FILE_NAME_SERIES_DIR);
@@ -96,6 +98,8 @@ static enum sidestep_status join_known(const struct sidestep_series *series,
         known.run_id[sizeof(known.run_id) - 1] = known.host[sizeof(known.host) - 1] = '\0';
         if (known.run_id[0] == '\0')
             continue;
+        if (series->mirror != NULL)
+            series->mirror->is_remembered |= known.has_mirror;
         if (first >= 0 && strcmp(known.run_id, elsewhere->run_id) != 0)
             return FAIL(
                 err, SIDESTEP_EMISMATCH,

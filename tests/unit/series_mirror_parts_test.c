@@ -272,6 +272,26 @@ TEST(the_mirror_must_be_readable)
 }
 
 /* A step that one node gave up is not sent, and closing says so. The one before is there. */
+/* Also the disk of rank 0, which has claimed it, is lost. What an unmounted file system leaves is
+ * an empty directory, or none. */
+TEST(a_mirror_that_any_node_remembers_is_not_made_anew)
+{
+    struct job job;
+
+    run_steps(2, "ab", false, 1, 1);
+    shell("rm -r %s%s", node_path('a', ""), "");
+    shell("mv %s %s.away", far, far);
+    for (int is_there = 0; is_there < 2; is_there++) {
+        job = make_job(2, "ab", true);
+        run(&job);
+        assert_int_equal(job.opened, SIDESTEP_EIO);
+        assert_non_null(strstr(job.message, "is its file system mounted?"));
+        assert_int_equal(access(far, F_OK), is_there - 1);
+        if (is_there == 0)
+            assert_int_equal(mkdir(far, 0777), 0);
+    }
+}
+
 TEST(what_is_torn_is_not_sent)
 {
     struct job job = make_job(2, "ab", true);
