@@ -151,7 +151,7 @@ static enum sidestep_status look_all(struct sidestep_series *series, bool stops,
 {
     struct comm *comm = &series->engine->comm;
     bool looks = comm->rank == 0 && series->mirror->has_thread;
-    uint64_t look = 0, is_made = 0;
+    uint64_t look = 0, is_made;
     enum sidestep_status status;
 
     if (series->mirror != NULL)
@@ -204,9 +204,11 @@ enum sidestep_status sidestep_series_flush(struct sidestep_series *series,
     TRY(comm_agree_all(comm, status, err)); /* so all parts are there */
     if (!series->has_mirror)
         return SIDESTEP_OK;
-    TRY(look_all(series, false, err));
+    status = look_all(series, false, err);
     if (series->mirror != NULL)
         series->mirror->is_awaited = false;
+    if (status != SIDESTEP_OK)
+        return status;
     if (comm->rank == 0)
         status = take_outcome(series, err);
     return comm_agree_all(comm, status, err);
