@@ -8,7 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <signal.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -30,17 +30,18 @@ static void await(int process)
         continue;
 }
 
-/* Who started the parent may have gone, and with it the reader of the output. */
+/* Who started the parent would wait for the end of a pipe, and may be gone. A file stays. */
 static void leave_session(void)
 {
-    int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    struct stat stat;
 
     (void)setsid();
-    (void)signal(SIGPIPE, SIG_IGN);
-    if (null >= 0) {
-        (void)dup2(null, STDIN_FILENO);
+    for (int fd = STDIN_FILENO; null >= 0 && fd <= STDERR_FILENO; fd++)
+        if (fd == STDIN_FILENO || fstat(fd, &stat) != 0 || !S_ISREG(stat.st_mode))
+            (void)dup2(null, fd);
+    if (null > STDERR_FILENO)
         close(null);
-    }
 }
 
 int cli_detach_until_end(const struct cli *cli, pid_t pid, bool *is_child)

@@ -17,7 +17,9 @@
 #include "progress.h"
 #include "verify_path.h"
 
+#include <errno.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 
 #define MAX_THREADS 64
@@ -34,7 +36,8 @@ struct mirroring {
     struct sidestep_mirror_options options;
     struct sidestep_retention retention;
     uint64_t interval_ns;
-    uint64_t seen; /* what the root looked like when the mirror was last brought up to date */
+    struct stat place; /* with --after: of the root when the call began */
+    uint64_t seen;     /* what the root looked like when the mirror was last brought up to date */
     char complaint[sizeof(((struct sidestep_error *)0)->message)]; /* the last one printed */
 };
 
@@ -193,14 +196,25 @@ static uint64_t longer(uint64_t pause_ns)
     return pause_ns >= MOST_INTERVAL_NS / 2 ? MOST_INTERVAL_NS : 2 * pause_ns;
 }
 
-/* With --after: is it of use to try it again? */
-static bool may_come_back(const struct mirroring *m, enum sidestep_status status)
+/* With --after: is the root no longer the directory that it was? */
+static bool is_replaced(const struct mirroring *m)
 {
-    struct sidestep_list list = {0};
-    enum sidestep_status root = sidestep_list_root(m->root, &list, NULL);
+    struct stat now = {0};
 
-    sidestep_list_release(&list);
-    return !is_final(status) && root != SIDESTEP_ENOTFOUND;
+    if (!cli_has_option(m->cli, CLI_OPTION_AFTER) || strstr(m->root, "://") != NULL)
+        return false;
+    return stat(m->root, &now) != 0
+               ? errno == ENOENT
+               : now.st_dev != m->place.st_dev || now.st_ino != m->place.st_ino;
+}
+
+static int fail_replaced(const struct mirroring *m)
+{
+    struct sidestep_error err = {.rank = -1};
+
+    cli_error_set(&err, SIDESTEP_ENOTFOUND,
+                  "mirror: '%s' is gone, or is another directory now: nothing was sent", m->root);
+    return cli_output_error(m->cli, &err);
 }
 
 /* A run that was killed a moment ago may not have gone yet, and other nodes wait for this one. */
@@ -212,10 +226,12 @@ static int run_once(struct mirroring *m)
     enum sidestep_status passed = SIDESTEP_OK, status;
 
     for (uint64_t pause_ns = NS_PER_S, waited_ns = 0;; waited_ns += pause_ns) {
+        if (is_replaced(m))
+            return fail_replaced(m);
         status = update(m, tries == most_tries, &passed, &err);
         bool again = status == SIDESTEP_OK
                          ? passed == SIDESTEP_EMISMATCH && tries++ < most_tries
-                         : is_after && may_come_back(m, status) && waited_ns < MOST_AFTER_NS;
+                         : is_after && !is_final(status) && waited_ns < MOST_AFTER_NS;
         if (!again || cli_interrupt_received())
             break;
         if (status != SIDESTEP_OK)
@@ -323,8 +339,10 @@ int cli_mirror_run(const struct cli *cli)
     if (wrong != 0)
         return wrong;
     cli_interrupt_watch();
+    if (cli_has_option(cli, CLI_OPTION_AFTER))
+        (void)stat(m.root, &m.place);
     wrong = detach(cli, &goes_on);
-    if (wrong != 0 || !goes_on)
+    if (wrong != 0 || !goes_on || cli_interrupt_received())
         return wrong;
     return cli_has_option(cli, CLI_OPTION_FOLLOW) ? follow(&m) : run_once(&m);
 }

@@ -4,16 +4,20 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import shutil
+import stat
 import subprocess
 from collections.abc import Iterator
 from typing import Optional
 
 from ._c.abi import Status
-from ._c.checked import is_url
+from ._c.checked import a_path, absolute, is_url
 from ._c.errors import make_error
 from ._mirror import Mirror
+
+logger = logging.getLogger("sidestep")
 
 LOG = os.path.join(".sidestep", "mirror.log")  # in the root
 
@@ -24,7 +28,8 @@ def program() -> Optional[str]:
     """The path of the command ``sidestep``: of the wheel, or one that is installed; None: there is
     none."""
     path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "bin", "sidestep")
-    return path if os.access(path, os.X_OK) else shutil.which("sidestep")
+    found = path if os.access(path, os.X_OK) else shutil.which("sidestep")
+    return found and os.path.abspath(found)
 
 
 def leave_process(root: str, mirror: Mirror) -> None:
@@ -40,7 +45,7 @@ def leave_process(root: str, mirror: Mirror) -> None:
             status=Status.EUNSUPPORTED,
         )
     command = (path, "mirror", f"--after={os.getpid()}", *_limits(mirror), "--", root)
-    command += (os.fspath(mirror.root),)
+    command += (absolute(a_path(mirror.root, "mirror: root")),)
     if command in _left:
         return
     with _log_of(root) as log:
@@ -69,12 +74,28 @@ def _limits(mirror: Mirror) -> Iterator[str]:
 
 @contextlib.contextmanager
 def _log_of(root: str) -> Iterator[int]:
-    if is_url(root):
-        yield subprocess.DEVNULL
-        return
-    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-    log = os.open(os.path.join(root, LOG), flags, 0o666)
+    """A descriptor of the log.  It is not worth a failure, and what is not ours gets nothing."""
+    log = _open_log(root)
     try:
         yield log
     finally:
-        os.close(log)
+        if log != subprocess.DEVNULL:
+            os.close(log)
+
+
+def _open_log(root: str) -> int:
+    if is_url(root):
+        return subprocess.DEVNULL
+    path = os.path.join(root, LOG)
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        log = os.open(path, flags, 0o666)
+    except OSError as error:
+        logger.warning("Mirror(after_exit=True): what it does is not logged: %s", error)
+        return subprocess.DEVNULL
+    found = os.fstat(log)
+    if stat.S_ISREG(found.st_mode) and found.st_nlink == 1:
+        return log
+    os.close(log)
+    logger.warning("Mirror(after_exit=True): what it does is not logged: '%s' is not ours", path)
+    return subprocess.DEVNULL

@@ -36,7 +36,7 @@ class LastSave:
         self._hands_over = mirror is not None and mirror.after_exit
         # With near="shared", other ranks than 0 need not know of the mirror.
         self._is_together = final is not None or mirror is not None or near == "shared"
-        self._may_hand_over = self._hands_over or near == "shared"
+        self._may_hand_over = mirror is not None or near == "shared"
         # The place that lasts longest: what is exported lies there.
         self.root = root if mirror is None else absolute(a_path(mirror.root, "mirror: root"))
 
@@ -62,10 +62,16 @@ class LastSave:
             )
         if not self._may_hand_over:
             return
+        any_rank, waits = series.engine.any_rank, self._mirror is not None and not self._hands_over
+        self._hands_over, others_wait = any_rank(self._hands_over), any_rank(waits)
+        if self._hands_over and others_wait:
+            raise make_error(
+                f"open '{series.root}': the ranks have different after_exit of their mirrors",
+                status=Status.EDISAGREE,
+            )
         with agreed(series.engine, series.root, Exception):
-            if self._mirror is not None and self._mirror.after_exit and series.leads:
+            if self._hands_over and self._mirror is not None and series.leads:
                 leave_process(series.root, self._mirror)
-        self._hands_over = series.engine.any_rank(self._hands_over)
 
     def finish(
         self,

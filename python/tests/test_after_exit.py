@@ -6,9 +6,11 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Optional
 
 import pytest
 import torch
@@ -64,6 +66,55 @@ def test_the_newest_is_sent_after_the_end(tmp_path: Path, nodes: str, end: str) 
     dcp.load(state, checkpoint_id=tmp_path / "far" / "step-2", no_dist=True)
     assert all(torch.equal(state[name], tensor) for name, tensor in states(2).items())
     assert names(tmp_path / "far") == ["step-1", "step-2"]
+
+
+def test_relative_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    script = (
+        "import sidestep, torch\n"
+        "mirror = sidestep.Mirror('far', every=9, after_exit=True)\n"
+        "with sidestep.Checkpointer('near', no_dist=True, mirror=mirror) as checkpoints:\n"
+        "    checkpoints.save(1, {'w': torch.ones(9)})\n"
+    )
+    path = f"{os.path.relpath(PROGRAMS)}{os.pathsep}{os.environ['PATH']}"
+    subprocess.run([sys.executable, "-c", script], check=True, env={**os.environ, "PATH": path})
+    wait_for(tmp_path / "far" / "step-1" / ".metadata")
+
+
+def disagree(rank: int, root: str) -> None:
+    mirror = sidestep.Mirror(f"{root}/far", after_exit=rank == 0)
+    with pytest.raises(sidestep.Error, match="after_exit"):
+        sidestep.Checkpointer(f"{root}/near", mirror=mirror)
+
+
+def test_ranks_must_agree(tmp_path: Path) -> None:
+    run_ranks(2, disagree, str(tmp_path))
+
+
+def save_one(rank: int, near: str, far: Optional[str], step: int) -> None:
+    os.environ["PATH"] = f"{PROGRAMS}{os.pathsep}{os.environ['PATH']}"
+    mirror = None if far is None else sidestep.Mirror(far, after_exit=True)
+    with sidestep.Checkpointer(near, mirror=mirror) as checkpoints:
+        checkpoints.save(step, states(step))
+
+
+@pytest.mark.parametrize("kind", ["fifo", "directory", "link", "hard link"])
+def test_what_is_not_our_log_gets_nothing(tmp_path: Path, kind: str) -> None:
+    near, far, other = tmp_path / "near", tmp_path / "far", tmp_path / "other"
+    run_ranks(1, save_one, str(near), None, 1)
+    log = near / ".sidestep" / "mirror.log"
+    other.touch()
+    if kind == "fifo":
+        os.mkfifo(log)
+    elif kind == "directory":
+        log.mkdir()
+    elif kind == "link":
+        log.symlink_to(other)
+    else:
+        log.hardlink_to(other)
+    run_ranks(1, save_one, str(near), str(far), 2)
+    wait_for(far / "step-2" / ".metadata")
+    assert other.read_bytes() == b""
 
 
 def open_without_program(rank: int, root: str) -> None:

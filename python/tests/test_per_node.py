@@ -60,6 +60,19 @@ def test_a_mirror_has_whole_checkpoints(tmp_path: Path) -> None:
     assert len(list(far.glob("step-*"))) == 2
 
 
+def test_a_damaged_disk_beside_a_lost_node(tmp_path: Path) -> None:
+    """What a rank reads from its own disk is read from the mirror, if it is damaged."""
+    root, far = str(tmp_path), tmp_path / "far"
+    run_ranks(2, mirrored, root, "ab", [2])
+    shutil.rmtree(tmp_path / "b")
+    (shard,) = (tmp_path / "a" / "run" / "step-2").glob("*.distcp")
+    content = bytearray(shard.read_bytes())
+    for at in range(100, len(content) // 2, 100):
+        content[at] ^= 1
+    shard.write_bytes(content)
+    assert run_ranks(2, mirrored, root, "ac", []) == [(2, f"{far}/step-2")] * 2
+
+
 def work(
     rank: int, root: str, nodes: str, steps: list[int], resumes: bool, step: Optional[int] = None
 ) -> Optional[int]:

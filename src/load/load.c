@@ -222,21 +222,14 @@ static enum sidestep_status load_reader_all(struct sidestep_engine *engine, stru
     return SIDESTEP_OK;
 }
 
-enum sidestep_status load_path_all(struct sidestep_engine *engine, const char *path,
-                                   struct sidestep_state_dict *state,
-                                   const struct sidestep_load_options *options, uint32_t flags,
-                                   struct sidestep_load_report *report, struct sidestep_error *err)
+static enum sidestep_status
+load_once_all(struct sidestep_engine *engine, const char *path, const struct load_bring *bring,
+              struct sidestep_state_dict *state, const struct sidestep_load_options *options,
+              uint32_t flags, struct sidestep_load_report *report, struct sidestep_error *err)
 {
     OWNED_BY(load_plan_release) struct load_plan plan = {0};
     struct reader *reader = NULL;
     uint64_t bytes_read = 0; /* by this rank */
-
-    /* A checkpoint that is verified first is read twice: the second time from the page cache. */
-    if (options->verify != SIDESTEP_VERIFY_BEFORE && engine->direct_io)
-        flags |= STORE_DIRECT | (engine->io.ring ? READER_IO_URING : 0);
-    const struct load_bring *bring =
-        engine->bring != NULL && strcmp(engine->bring->path, path) == 0 ? engine->bring : NULL;
-    flags |= bring != NULL && bring->all != NULL ? READER_SPREAD : 0;
     bool all_names = report != NULL || (options->flags & SIDESTEP_LOAD_STRICT) != 0;
     enum sidestep_status status =
         open_and_plan_all(engine, path, flags, bring, state, all_names, &reader, &plan, err);
@@ -252,6 +245,35 @@ enum sidestep_status load_path_all(struct sidestep_engine *engine, const char *p
                           reader != NULL ? (json_int_t)reader_data_bytes(reader) : 0, "bytes_read",
                           (json_int_t)bytes_read));
     reader_close(&reader);
+    return status;
+}
+
+/* Is what lies beside the checkpoint perhaps the reason, on some rank? */
+static bool may_be_beside(enum sidestep_status status)
+{
+    return reader_status_is_damage(status) || status == SIDESTEP_EIO || status == SIDESTEP_EPERM;
+}
+
+enum sidestep_status load_path_all(struct sidestep_engine *engine, const char *path,
+                                   struct sidestep_state_dict *state,
+                                   const struct sidestep_load_options *options, uint32_t flags,
+                                   struct sidestep_load_report *report, struct sidestep_error *err)
+{
+    const struct load_bring *bring =
+        engine->bring != NULL && strcmp(engine->bring->path, path) == 0 ? engine->bring : NULL;
+    struct sidestep_error why = {.rank = -1};
+
+    /* A checkpoint that is verified first is read twice: the second time from the page cache. */
+    if (options->verify != SIDESTEP_VERIFY_BEFORE && engine->direct_io)
+        flags |= STORE_DIRECT | (engine->io.ring ? READER_IO_URING : 0);
+    flags |= bring != NULL && bring->all != NULL ? READER_SPREAD : 0;
+    enum sidestep_status status =
+        load_once_all(engine, path, bring, state, options, flags, report, &why);
+    if (bring != NULL && bring->blame != NULL && may_be_beside(status)) {
+        bring->blame(bring->context, &why);
+        status = load_once_all(engine, path, bring, state, options, flags, report, err);
+    } else
+        error_copy(err, &why);
     return WRAP(status, err, "load '%s'", path);
 }
 

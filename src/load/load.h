@@ -35,6 +35,10 @@ struct load_bring {
     void *context;
     const char *path;         /* of the checkpoint, on this rank */
     struct store_dir *beside; /* see reader.h */
+    /* Called on all ranks when a load has found damage, or could not read, which may be that of
+     * ${beside} on some rank. Takes ${beside} and this function away; then the load is done again.
+     * NULL, on all ranks: it is not. */
+    void (*blame)(void *context, const struct sidestep_error *why);
 };
 
 /* Load ${path} on all ranks, the same save everywhere.  Collective.  ${flags}:

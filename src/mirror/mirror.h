@@ -102,6 +102,7 @@ struct mirror_look {
     struct throttle throttle;
     char run_id[SAVE_ID_HEX];
     uint64_t incarnation;
+    bool had_mirror;                 /* the run has been there, so it is not empty, nor missing */
     struct sidestep_listed *entries; /* of the near level, by step: whole checkpoints, and what was
                                         one */
     struct mirror_item *items;       /* one for each */
@@ -169,6 +170,10 @@ enum sidestep_status mirror_record_owner(struct mirror_level *far,
                                          struct sidestep_error *err);
 /* Make ".sidestep" at the mirror if it is missing, and open it. */
 enum sidestep_status mirror_open_to_write(struct mirror_level *far, struct sidestep_error *err);
+
+/* Does ${dir}, ROOT/.sidestep, remember that the run of ROOT has had this mirror? */
+#define MIRROR_AT "mirror-at"
+bool mirror_is_remembered(struct store_dir *dir, const char *mirror);
 
 /* EINVAL: both are one place. */
 enum sidestep_status mirror_check_places(struct store_dir *near, struct store_dir *far,

@@ -128,11 +128,11 @@ static enum sidestep_status check_owner(struct mirror_look *m, struct sidestep_e
     struct lease_elsewhere owner, self = {.incarnation = m->incarnation};
 
     TRY(mirror_read_owner(&m->far, &owner, err));
-    if (m->is_claimed && owner.run_id[0] == '\0')
+    if (m->had_mirror && owner.run_id[0] == '\0')
         return FAIL(err, SIDESTEP_EIO,
                     "'%s' has lost the record of this run and its checkpoints: is its file system "
-                    "mounted?",
-                    m->far.root);
+                    "mounted? (If that was done on purpose, remove '%s/%s/%s')",
+                    m->far.root, m->near.root, FILE_NAME_SERIES_DIR, MIRROR_AT);
     if (owner.run_id[0] != '\0' && strcmp(owner.run_id, m->run_id) != 0)
         return FAIL(
             err, SIDESTEP_EMISMATCH,
@@ -356,7 +356,8 @@ enum sidestep_status mirror_read(struct mirror_look *m, struct sidestep_error *e
     TRY(named_dir_open(m->near.store, m->near.root, &m->near.dir, err));
     TRY(read_level(&m->near, 0, err));
     TRY(read_run(m, err));
-    TRY(mirror_level_read(&m->far, !m->is_claimed, err));
+    m->had_mirror = m->is_claimed || mirror_is_remembered(m->near.annotations_dir, m->far.root);
+    TRY(mirror_level_read(&m->far, !m->had_mirror, err));
     TRY(mirror_check_places(m->near.dir, m->far.dir, err));
     TRY(check_owner(m, err));
     TRY(make_items(m, err));

@@ -75,6 +75,15 @@ enum sidestep_status mirror_read_owner(const struct mirror_level *far,
     return add_series(far, owner, err);
 }
 
+bool mirror_is_remembered(struct store_dir *dir, const char *mirror)
+{
+    OWNED_BUFFER text = {0};
+
+    return small_file_read(dir, MIRROR_AT, 0, COMMIT_PATH_BYTES, &text, NULL) == SIDESTEP_OK &&
+           text.length == object_url_trimmed(mirror) &&
+           memcmp(text.bytes, mirror, text.length) == 0;
+}
+
 enum sidestep_status mirror_open_to_write(struct mirror_level *far, struct sidestep_error *err)
 {
     if (far->annotations_dir != NULL)

@@ -163,25 +163,22 @@ static void open_beside(struct series_view *view)
         (void)store_dir_open(store, NULL, path, &view->bring.beside, NULL);
 }
 
-/* Is what a node has there perhaps the reason, so that it is of use to read from the mirror alone?
- */
-static bool blames_beside(enum sidestep_status status)
+/* A struct load_bring's: what a node has there is damaged, or cannot be read. */
+static void blame_beside(void *context, const struct sidestep_error *why)
 {
-    return reader_status_is_damage(status) || status == SIDESTEP_EIO || status == SIDESTEP_EPERM;
-}
-
-/* Tell on rank 0 that what a node has is damaged. */
-static void note_beside(struct sidestep_series *series, uint64_t step,
-                        const struct sidestep_error *why, char rejected[SERIES_REJECTED_BYTES])
-{
+    struct series_view *view = context;
     char path[COMMIT_PATH_BYTES], text[COMMIT_PATH_BYTES + sizeof(why->message)];
+    char unused[SERIES_REJECTED_BYTES] = "";
 
-    if (series->engine->comm.rank != 0)
+    store_dir_close(TAKE(view->bring.beside));
+    view->bring.blame = NULL;
+    if (view->series->engine->comm.rank != 0)
         return;
-    name_near(series, step, path);
-    snprintf(text, sizeof(text), "'%s' on a node: %s; so all was read from the mirror", path,
+    name_near(view->series, (uint64_t)view->whole.step, path);
+    snprintf(text, sizeof(text), "'%s' on a node: %s; so all is read from the mirror", path,
              why->message);
-    series_note_rejected(series, rejected, path, text);
+    series_note_rejected(view->series, view->rejected != NULL ? view->rejected : unused, path,
+                         text);
 }
 
 /* Load from the mirror, where all ranks read what their nodes lack. ${damaged}: saves with parts
@@ -193,27 +190,22 @@ load_far_all(struct sidestep_series *series, const struct series_far *far,
              struct sidestep_load_report *report, struct sidestep_error *err)
 {
     struct series_view *view = memory_new(1, sizeof(*view));
-    struct sidestep_error why = {.rank = -1};
-    bool is_damaged = name_list_contains(damaged, far->whole.save_id);
     enum sidestep_status status = view != NULL ? SIDESTEP_OK : FAIL_NOMEM(err, sizeof(*view));
 
     series_end_view(series);
     series->view = view;
     TRY(comm_agree_all(&series->engine->comm, status, err));
-    *view = (struct series_view){.series = series, .whole = far->whole, .is_far = true};
+    *view = (struct series_view){
+        .series = series, .whole = far->whole, .is_far = true, .rejected = rejected};
     memcpy(view->path, far->path, sizeof(view->path));
-    view->bring.path = view->path;
-    if (!is_damaged)
+    view->bring = (struct load_bring){.context = view, .path = view->path};
+    if (!name_list_contains(damaged, far->whole.save_id)) {
+        view->bring.blame = blame_beside;
         open_beside(view);
+    }
     series->engine->bring = &view->bring;
-    status = load_path_all(series->engine, view->path, state, options, 0, report, &why);
-    if (!is_damaged && blames_beside(status)) {
-        store_dir_close(TAKE(view->bring.beside));
-        status = load_path_all(series->engine, view->path, state, options, 0, report, err);
-        if (status == SIDESTEP_OK)
-            note_beside(series, (uint64_t)far->whole.step, &why, rejected);
-    } else
-        error_copy(err, &why);
+    status = load_path_all(series->engine, view->path, state, options, 0, report, err);
+    view->rejected = NULL;
     if (status != SIDESTEP_OK)
         series_end_view(series);
     return status;

@@ -19,9 +19,6 @@
 #define PROGRESS_NS 10000000000ull    /* between events that tell of progress */
 #define MOST_RETRY_NS 300000000000ull /* ... and after many of them */
 
-/* In ROOT/.sidestep: the path of the mirror. */
-#define MIRROR_AT "mirror-at"
-
 /* ---- open */
 
 enum sidestep_status series_not_absent(enum sidestep_status status, struct sidestep_error *err)
@@ -148,15 +145,12 @@ bool series_remembers_mirror(const struct sidestep_series *series)
 {
     struct store *store = NULL;
     char path[COMMIT_PATH_BYTES + sizeof(FILE_NAME_SERIES_DIR)];
-    OWNED_BUFFER text = {0};
     OWNED_DIR *dir = NULL;
 
     snprintf(path, sizeof(path), "%s/%s", series->root, FILE_NAME_SERIES_DIR);
     return engine_find_store(series->engine, path, &store, NULL) == SIDESTEP_OK &&
            store_dir_open(store, NULL, path, &dir, NULL) == SIDESTEP_OK &&
-           small_file_read(dir, MIRROR_AT, 0, COMMIT_PATH_BYTES, &text, NULL) == SIDESTEP_OK &&
-           text.length == strlen(series->mirror->root) &&
-           memcmp(text.bytes, series->mirror->root, text.length) == 0;
+           mirror_is_remembered(dir, series->mirror->root);
 }
 
 static enum sidestep_status fail_lost(const struct sidestep_series *series, const char *what,

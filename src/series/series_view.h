@@ -16,8 +16,9 @@ struct series_view {
     struct load_bring bring;
     struct commit commit; /* of a rank that leads: the hidden directory */
     char path[COMMIT_PATH_BYTES];
-    bool is_far; /* nothing was put together: ${path} is that of the mirror, and bring.beside the
-                    part of this node */
+    char *rejected; /* SERIES_REJECTED_BYTES, while a resume loads; else NULL */
+    bool is_far;    /* nothing was put together: ${path} is that of the mirror, and bring.beside the
+                       part of this node */
     /* Per file of the manifest, and behind these per small file: a rank whose view has it. */
     uint32_t *holders;
     size_t file_count, small_count;

@@ -160,6 +160,17 @@ class Process:
                                   stderr=log, check=False, timeout=60)
         assert done.returncode == 0, self.said()
 
+    def left(self):
+        """The processes that wait for it."""
+        word, found = f"--after={self.waiting.pid}", []
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                with open(f"/proc/{pid}/cmdline", encoding="utf-8", errors="replace") as file:
+                    found += [int(pid)] if word in file.read().split("\0") else []
+            except OSError:
+                pass
+        return found
+
     def end(self):
         self.waiting.kill()
         self.waiting.wait()
@@ -201,6 +212,53 @@ def test_mirror_after_tries_again(sidestep):
     process.leave(sidestep.path("none"), far)
     wait_for(lambda: "none" in process.said())
     assert "trying again" not in process.said()
+
+
+def test_mirror_after_leaves_nothing_open(sidestep):
+    """mirror --after: nobody waits for the output of what is left, and SIGTERM ends that without a send"""
+    near, far = sidestep.path("near"), sidestep.path("far")
+    process = Process(sidestep)
+    try:
+        begun(sidestep, 1).close()
+        sidestep.expect("mirror", f"--after={process.waiting.pid}", near, far)  # reads to the end
+        left = process.left()
+        assert len(left) == 1
+        os.kill(left[0], signal.SIGTERM)
+        wait_for(lambda: not process.left())
+        assert not os.path.exists(far)
+    finally:
+        process.end()
+
+
+def test_mirror_after_in_another_root(sidestep):
+    """mirror --after sends nothing if the root is another directory by then"""
+    near, far = sidestep.path("near"), sidestep.path("far")
+    process = Process(sidestep)
+    try:
+        begun(sidestep, 1).close()
+        process.leave(near, far)
+        os.rename(near, sidestep.path("old"))
+        begun(sidestep, 5).close()
+    finally:
+        process.end()
+    wait_for(lambda: "is another directory now" in process.said())
+    assert not os.path.exists(far)
+
+
+def test_mirror_that_the_run_remembers(sidestep):
+    """mirror does not make a mirror anew that the run has had, or fill an empty one"""
+    near, far = sidestep.path("near"), sidestep.path("far")
+    begun(sidestep, 1).close()
+    with open(f"{near}/.sidestep/mirror-at", "w", encoding="utf-8") as file:
+        file.write(far)
+    sidestep.expect("mirror", near, far, status=10, stderr=one_line("far"))
+    assert not os.path.exists(far)
+    os.mkdir(far)
+    sidestep.expect("mirror", near, far, status=1, stderr=one_line("is its file system mounted?"))
+    assert not os.listdir(far)
+    os.remove(f"{near}/.sidestep/mirror-at")
+    sidestep.run("mirror", near, far)
+    assert steps(sidestep) == [1]
 
 
 def test_mirror_after_is_refused(sidestep):

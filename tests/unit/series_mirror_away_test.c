@@ -144,6 +144,19 @@ TEST(a_mirror_that_has_damaged_ones_only_is_not_empty)
     assert_int_equal(resume(&step), SIDESTEP_ENOTFOUND);
 }
 
+/* A look may read the step, and then it stays until the next time. */
+static void prune_until_gone(uint64_t step)
+{
+    struct sidestep_gc_report report = {0};
+
+    for (int i = 0; i < 1000 && is_at(near, step); i++) {
+        ASSERT_OK(sidestep_series_prune(series, &report, &err));
+        sidestep_gc_report_release(&report);
+        usleep(10000);
+    }
+    assert_false(is_at(near, step));
+}
+
 /* Step 0 is one that the mirror keeps by its number, and no look has succeeded yet. */
 TEST(step_0_waits_for_the_mirror)
 {
@@ -161,9 +174,9 @@ TEST(step_0_waits_for_the_mirror)
     ASSERT_OK(try_open(near));
     save_step(series, 1);
     save_step(series, 2);
+    prune_until_gone(1);
     assert_int_equal(sidestep_series_close(&series, &err), SIDESTEP_ECANCELLED);
     assert_true(is_at(near, 0));
-    assert_false(is_at(near, 1));
     is_cancelled = false;
     ASSERT_OK(try_open(near));
     expect_resume(2);

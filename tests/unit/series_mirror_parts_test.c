@@ -165,7 +165,7 @@ TEST(what_a_node_has_is_damaged)
     flip(node_path('a', "step-2/__1_0.distcp"), 5000);
     struct job job = run_steps(4, "aacc", true, 1, 0);
     assert_int_equal(job.step, 2);
-    assert_non_null(strstr(job.rejected, "so all was read from the mirror"));
+    assert_non_null(strstr(job.rejected, "so all is read from the mirror"));
     shell("truncate -s 9 %s%s", node_path('a', "step-2/__1_0.distcp"), ""); /* not the file */
     job = run_steps(4, "aacc", true, 1, 0);
     assert_int_equal(job.step, 2);
