@@ -272,7 +272,7 @@ enum sidestep_status load_path_all(struct sidestep_engine *engine, const char *p
     if (bring != NULL && bring->blame != NULL && may_be_beside(status)) {
         bring->blame(bring->context, &why);
         status = load_once_all(engine, path, bring, state, options, flags, report, err);
-    } else
+    } else if (status != SIDESTEP_OK)
         error_copy(err, &why);
     return WRAP(status, err, "load '%s'", path);
 }
