@@ -88,11 +88,18 @@ static enum sidestep_status begin(struct checkpoint_copy *c, struct sidestep_err
     return SIDESTEP_OK;
 }
 
-/* Votes of an earlier attempt may have been enough: then a vote would be left in a checkpoint. */
+static enum sidestep_status check_pending(const struct checkpoint_copy *c,
+                                          struct sidestep_error *err)
+{
+    return commit_is_pending(c->save)
+               ? SIDESTEP_OK
+               : FAIL(err, SIDESTEP_EABORTED, "save %s has ended meanwhile", c->save->save_id);
+}
+
+/* Votes of an earlier attempt may have been enough: then end() removes these. */
 static enum sidestep_status vote(struct checkpoint_copy *c, struct sidestep_error *err)
 {
-    if (!commit_is_pending(c->save))
-        return FAIL(err, SIDESTEP_EABORTED, "save %s has ended meanwhile", c->save->save_id);
+    TRY(check_pending(c, err));
     for (size_t i = 0; i < c->reader->file_count; i++) {
         const struct footer *footer = &c->reader->files[i].footer;
         if (footer->shard == 0)
@@ -101,17 +108,34 @@ static enum sidestep_status vote(struct checkpoint_copy *c, struct sidestep_erro
     return SIDESTEP_OK;
 }
 
+static void unlink_unless(struct checkpoint_copy *c, const char *name, const char *kept)
+{
+    if (name != NULL && (kept == NULL || strcmp(name, kept) != 0))
+        (void)store_unlink(c->dir, name, NULL);
+}
+
 /* The save stays as it is: it belongs to the caller. But if it has been published, its extra files
- * have their own names, and what this process has sealed since is left over. */
+ * have their own names, nobody counts votes any more, and what this process has put there since,
+ * or has not sealed, is left over. */
 static void end(struct checkpoint_copy *c, bool stays UNUSED)
 {
     const struct manifest *manifest = &c->reader->manifest;
+    char name[FILE_NAME_BYTES];
 
     if (!c->target->is_private || c->dir == NULL || commit_is_pending(c->save))
         return;
-    for (size_t i = 0; i < manifest->extra_count; i++)
-        if (!manifest->extras[i].is_alias)
-            (void)store_unlink(c->dir, c->extra_finals[i], NULL);
+    for (size_t i = 0; i < manifest->extra_count; i++) {
+        if (manifest->extras[i].is_alias)
+            continue;
+        unlink_unless(c, c->extra_written[i], NULL);
+        unlink_unless(c, c->extra_finals[i], NULL);
+    }
+    for (size_t i = 0; i < c->reader->file_count; i++) {
+        unlink_unless(c, c->written[i], c->finals[i]);
+        file_name_format(FILE_NAME_VOTE, c->save->save_id, c->reader->files[i].footer.rank, 0,
+                         name);
+        unlink_unless(c, name, NULL);
+    }
 }
 
 const struct copy_target copy_to_save[STORE_LAYOUTS] = {
