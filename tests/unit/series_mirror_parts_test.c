@@ -350,9 +350,22 @@ static void flip_in_bucket(struct object_bucket *bucket, const char *prefix)
     fail_msg("there is no object '%s*'", prefix);
 }
 
+/* Count the reads of shards of step 2: of those that the node of the rank has, too, and of others.
+ */
+static enum object_fate count_reads(void *context, int client, const char *request, const char *key)
+{
+    _Atomic unsigned *reads = context;
+    unsigned rank;
+
+    if (strcmp(request, "get") == 0 && sscanf(key, "far/step-2/__%u_", &rank) == 1)
+        atomic_fetch_add(&reads[client >= 2 || rank >= 2], 1);
+    return OBJECT_DONE;
+}
+
 TEST(a_bucket_as_mirror)
 {
     struct job job = make_job(4, "aabb", false);
+    _Atomic unsigned reads[2] = {0};
 
     job.bucket = object_sim_new(0, OBJECT_MIN_PART_BYTES);
     assert_non_null(job.bucket);
@@ -367,7 +380,10 @@ TEST(a_bucket_as_mirror)
     job.saves[1] = 0;
     job.nodes = "aacc";
     flip_in_bucket(job.bucket, "far/step-2/__0_0."); /* node a has it, too */
+    object_sim_set_hook(job.bucket, count_reads, reads);
     run(&job);
+    object_sim_set_hook(job.bucket, NULL, NULL);
+    assert_true(reads[0] == 0 && reads[1] != 0);
     if (job.resumed != SIDESTEP_OK || job.closed != SIDESTEP_OK)
         fail_msg("%s", job.message);
     assert_int_equal(job.step, 2);
