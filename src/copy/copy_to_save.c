@@ -88,18 +88,11 @@ static enum sidestep_status begin(struct checkpoint_copy *c, struct sidestep_err
     return SIDESTEP_OK;
 }
 
-static enum sidestep_status check_pending(const struct checkpoint_copy *c,
-                                          struct sidestep_error *err)
-{
-    return commit_is_pending(c->save)
-               ? SIDESTEP_OK
-               : FAIL(err, SIDESTEP_EABORTED, "save %s has ended meanwhile", c->save->save_id);
-}
-
 /* Votes of an earlier attempt may have been enough: then end() removes these. */
 static enum sidestep_status vote(struct checkpoint_copy *c, struct sidestep_error *err)
 {
-    TRY(check_pending(c, err));
+    if (!commit_is_pending(c->save))
+        return FAIL(err, SIDESTEP_EABORTED, "save %s has ended meanwhile", c->save->save_id);
     for (size_t i = 0; i < c->reader->file_count; i++) {
         const struct footer *footer = &c->reader->files[i].footer;
         if (footer->shard == 0)

@@ -205,6 +205,9 @@ enum sidestep_status series_load_parts_all(struct sidestep_series *series, int64
 bool series_has_parts(const struct sidestep_series *series);
 /* How many directories the root is; 1: all ranks see one. */
 uint32_t series_directories(const struct sidestep_series *series);
+/* The path of a step at this root. */
+void series_format_path(const struct sidestep_series *series, uint64_t step,
+                        char path[COMMIT_PATH_BYTES]);
 /* Does this rank lead the ranks that see its root: take the lease, annotate, delete? If all see one
  * root, that is rank 0. All that is said of rank 0 in this folder is said of each rank that leads,
  * except decisions, which rank 0 takes for all. */

@@ -50,16 +50,6 @@ enum sidestep_status series_end_view_all(struct sidestep_series *series, struct 
     return status;
 }
 
-/* The path of a step at this root. */
-static void name_near(const struct sidestep_series *series, uint64_t step,
-                      char path[COMMIT_PATH_BYTES])
-{
-    char name[FILE_NAME_BYTES];
-
-    name_template_format_name(&series->naming, step, name);
-    snprintf(path, COMMIT_PATH_BYTES, "%s/%s", series->root, name);
-}
-
 /* ---- the views */
 
 /* The id of the view: all ranks know it, and no save has it. */
@@ -158,7 +148,7 @@ static void open_beside(struct series_view *view)
     char path[COMMIT_PATH_BYTES];
     struct store *store = NULL;
 
-    name_near(view->series, (uint64_t)view->whole.step, path);
+    series_format_path(view->series, (uint64_t)view->whole.step, path);
     if (engine_find_store(view->series->engine, path, &store, NULL) == SIDESTEP_OK)
         (void)store_dir_open(store, NULL, path, &view->bring.beside, NULL);
 }
@@ -174,7 +164,7 @@ static void blame_beside(void *context, const struct sidestep_error *why)
     view->bring.blame = NULL;
     if (view->series->engine->comm.rank != 0)
         return;
-    name_near(view->series, (uint64_t)view->whole.step, path);
+    series_format_path(view->series, (uint64_t)view->whole.step, path);
     snprintf(text, sizeof(text), "'%s' on a node: %s; so all is read from the mirror", path,
              why->message);
     series_note_rejected(view->series, view->rejected != NULL ? view->rejected : unused, path,
@@ -270,7 +260,7 @@ enum sidestep_status sidestep_series_path(const struct sidestep_series *series, 
     if (series->view != NULL && (uint64_t)series->view->whole.step == step)
         snprintf(path, COMMIT_PATH_BYTES, "%s", series->view->path);
     else
-        name_near(series, step, path);
+        series_format_path(series, step, path);
     return SIDESTEP_OK;
 }
 
@@ -364,7 +354,7 @@ void series_name_loaded(const struct sidestep_series *series, uint64_t step,
     if (series->view != NULL && series->view->is_far)
         snprintf(path, COMMIT_PATH_BYTES, "%s", series->view->path);
     else
-        name_near(series, step, path);
+        series_format_path(series, step, path);
 }
 
 enum sidestep_status series_load_parts_all(struct sidestep_series *series, int64_t asked,

@@ -15,15 +15,6 @@ struct choice {
     char rejected[SERIES_REJECTED_BYTES];
 };
 
-static void format_path(const struct sidestep_series *series, uint64_t step,
-                        char path[COMMIT_PATH_BYTES])
-{
-    char name[FILE_NAME_BYTES];
-
-    name_template_format_name(&series->naming, step, name);
-    snprintf(path, COMMIT_PATH_BYTES, "%s/%s", series->root, name);
-}
-
 enum sidestep_status series_read_again_all(struct sidestep_series *series, struct store *store,
                                            const char *path, uint64_t *damaged,
                                            struct sidestep_error *err)
@@ -81,7 +72,7 @@ load_once_all(struct sidestep_series *series, struct sidestep_state_dict *state,
     TRY(comm_agree_all(comm, status, err));
     TRY(comm_broadcast_all(comm, choice, sizeof(*choice), 0, err));
     choice->rejected[sizeof(choice->rejected) - 1] = '\0';
-    format_path(series, choice->step, path);
+    series_format_path(series, choice->step, path);
     status = load_path_all(series->engine, path, state, options, 0, report, &why);
     if (status == SIDESTEP_OK)
         return SIDESTEP_OK;
@@ -124,7 +115,7 @@ static enum sidestep_status record_resume_all(struct sidestep_series *series, ui
         status = series_record_resume(series, step, err);
     TRY(comm_agree_all(&series->engine->comm, status, err));
     series->has_resumed = true;
-    format_path(series, step, path);
+    series_format_path(series, step, path);
     series_emit_resumed(series, path, step, why);
     return SIDESTEP_OK;
 }
@@ -232,7 +223,7 @@ static enum sidestep_status load_step_all(struct sidestep_series *series, uint64
     if (comm->rank == 0)
         status = find_step(series, step, err);
     status = comm_agree_all(comm, status, err);
-    format_path(series, step, path);
+    series_format_path(series, step, path);
     if (status == SIDESTEP_OK)
         status = load_path_all(series->engine, path, state, options, 0, report, err);
     if (status == SIDESTEP_OK)

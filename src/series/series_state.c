@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* series_state.c -- the state of a series: whether it is open, how its saves ended, and how much
  * space the newest checkpoint uses. */
+#include <stdio.h>
 #include <string.h>
 
 #include "base/base.h"
@@ -15,6 +16,15 @@ enum sidestep_status series_check(const struct sidestep_series *series, struct s
     if (series->is_shut)
         return FAIL(err, SIDESTEP_EINVAL, "the engine of series '%s' was closed", series->root);
     return SIDESTEP_OK;
+}
+
+void series_format_path(const struct sidestep_series *series, uint64_t step,
+                        char path[COMMIT_PATH_BYTES])
+{
+    char name[FILE_NAME_BYTES];
+
+    name_template_format_name(&series->naming, step, name);
+    snprintf(path, COMMIT_PATH_BYTES, "%s/%s", series->root, name);
 }
 
 bool series_has_parts(const struct sidestep_series *series)

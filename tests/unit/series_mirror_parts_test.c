@@ -133,8 +133,8 @@ TEST(a_node_is_lost_and_the_run_goes_on)
     assert_string_equal(strrchr(job.path, '/') + 1, strstr(job.path, ".sidestep.")); /* a view */
 }
 
-/* Lose node b, with two steps at both levels. */
-static void lose_b(void)
+/* Save two steps, which both levels have. */
+static void save_at_both(void)
 {
     struct job job = make_job(4, "aabb", false);
 
@@ -143,11 +143,16 @@ static void lose_b(void)
     job.is_slow = true;
     run(&job);
     assert_true(is_far("step-1") && is_far("step-2"));
+}
+
+static void lose_b(void)
+{
     shell("rm -r %s%s", node_path('b', ""), "");
 }
 
 TEST(what_a_node_has_is_not_read_from_the_mirror)
 {
+    save_at_both();
     lose_b();
     flip(node_path('f', "step-2/__0_0.distcp"), 5000);
     flip(node_path('f', "step-2/__1_0.distcp"), 5000);
@@ -161,6 +166,7 @@ TEST(what_a_node_has_is_not_read_from_the_mirror)
 
 TEST(what_a_node_has_is_damaged)
 {
+    save_at_both();
     lose_b();
     flip(node_path('a', "step-2/__1_0.distcp"), 5000);
     struct job job = run_steps(4, "aacc", true, 1, 0);
@@ -195,13 +201,9 @@ TEST(the_newest_that_is_whole_is_taken)
 /* A damaged part: the copy of the same step; a damaged copy: the step before. */
 TEST(what_is_damaged_is_passed_over)
 {
-    struct job job = make_job(4, "aabb", false);
+    struct job job;
 
-    job.saves[0] = 1;
-    job.saves[1] = 2;
-    job.is_slow = true;
-    run(&job);
-    assert_true(is_far("step-1") && is_far("step-2"));
+    save_at_both();
     flip(node_path('b', "step-2/__3_0.distcp"), 5000);
     job = run_steps(4, "aabb", true, 1, 0);
     assert_int_equal(job.step, 2);
@@ -271,7 +273,6 @@ TEST(the_mirror_must_be_readable)
     expect_resume(2, "ab", 1);
 }
 
-/* A step that one node gave up is not sent, and closing says so. The one before is there. */
 /* Also the disk of rank 0, which has claimed it, is lost. What an unmounted file system leaves is
  * an empty directory, or none. */
 TEST(a_mirror_that_any_node_remembers_is_not_made_anew)
@@ -292,6 +293,7 @@ TEST(a_mirror_that_any_node_remembers_is_not_made_anew)
     }
 }
 
+/* A step that one node gave up is not sent, and closing says so. The one before is there. */
 TEST(what_is_torn_is_not_sent)
 {
     struct job job = make_job(2, "ab", true);
