@@ -18,14 +18,12 @@
 /* Smaller differences are noise on a busy machine, and nobody notices them. */
 #define TOLERANCE_NS ((uint64_t)20000000)
 /* A trainer may change its behaviour.  After this many saves by copy, cow is tried again.  The
- * number grows each time that cow is slower again.  It begins small, because the first save also
- * pays for the pool. */
+ * number grows each time that cow is slower again.  It begins small, because one save may be an
+ * exception. */
 #define MIN_BACKOFF_SAVES 2u
 #define MIN_COPY_AHEAD_SAVES 8u /* the same for saves whose copiers begin at once */
 #define MAX_BACKOFF_SAVES 64u
 #define BACKOFF_GROWTH 4u
-/* A way that costs so many times what the other costs is worse in spite of noise. */
-#define CLEAR_FACTOR 2u
 /* If the trainer writes this often before the disk is done, it rewrites its state. */
 #define COPY_AHEAD_FAULTS 4u
 /* Threads of the lowest priority that wait so much longer than they run find all processors busy.
@@ -86,14 +84,6 @@ static uint64_t scale_to_gib(uint64_t ns, uint64_t bytes)
     return (uint64_t)((double)ns / (double)bytes * (double)GIB);
 }
 
-/* This save by cow only touched the pool for the copies that follow.  Does it show as clearly as
- * the one before it that they will be cheaper? */
-static bool confirms_first(const struct snapshot_policy *policy) ON_THREAD(CALLER)
-{
-    return policy->last_backoff == MIN_BACKOFF_SAVES &&
-           policy->cow_cost_ns >= CLEAR_FACTOR * policy->copy_cost_ns;
-}
-
 static void learn_from_cow(struct snapshot_policy *policy, const struct sidestep_save_info *info,
                            bool warmed_pool) ON_THREAD(CALLER)
 {
@@ -114,7 +104,8 @@ static void learn_from_cow(struct snapshot_policy *policy, const struct sidestep
         scale_to(bytes, copy_ns) + trainer_share(info, scale_to(bytes, copy_cpu_ns));
     if (policy->cow_cost_ns <= policy->copy_cost_ns + TOLERANCE_NS)
         policy->copy_saves_left = policy->last_backoff = 0;
-    else if (policy->copy_saves_left == 0 || confirms_first(policy)) {
+    else if (policy->copy_saves_left == 0 || policy->last_backoff == MIN_BACKOFF_SAVES) {
+        /* The first, or a try; or the second, which has touched the pool and says the same. */
         policy->last_backoff = next_backoff(policy->last_backoff, MIN_BACKOFF_SAVES);
         policy->copy_saves_left = policy->last_backoff;
     }
@@ -123,12 +114,15 @@ static void learn_from_cow(struct snapshot_policy *policy, const struct sidestep
 void snapshot_policy_learn(struct snapshot_policy *policy, const struct sidestep_save_info *info,
                            bool warmed_pool)
 {
-    if (info->snapshot == SIDESTEP_SNAPSHOT_COW)
+    if (info->snapshot == SIDESTEP_SNAPSHOT_COW) {
         learn_from_cow(policy, info, warmed_pool);
-    else if (info->copy_bytes >= MIN_MEASURED_BYTES) {
-        policy->copy_ns_per_gib = scale_to_gib(info->stage_ns, info->copy_bytes);
-        policy->copy_cpu_ns_per_gib = scale_to_gib(info->cpu_ns, info->copy_bytes);
+        return;
     }
+    policy->saves_without_faults = 0;
+    if (info->copy_bytes < MIN_MEASURED_BYTES)
+        return;
+    policy->copy_ns_per_gib = scale_to_gib(info->stage_ns, info->copy_bytes);
+    policy->copy_cpu_ns_per_gib = scale_to_gib(info->cpu_ns, info->copy_bytes);
 }
 
 bool snapshot_policy_can_use_cow(struct snapshot_policy *policy)
@@ -146,8 +140,9 @@ void snapshot_policy_note_cow_failure(struct snapshot_policy *policy,
 
 bool snapshot_policy_can_trim_pool(const struct snapshot_policy *policy)
 {
-    return policy->copy_saves_left == 0 && (policy->copy_ahead == SIDESTEP_COPY_AHEAD_NEVER ||
-                                            policy->saves_without_faults >= SAVES_BEFORE_TRIM);
+    /* While cow is tried between saves by copy, these need the pool again. */
+    return policy->last_backoff == 0 && (policy->copy_ahead == SIDESTEP_COPY_AHEAD_NEVER ||
+                                         policy->saves_without_faults >= SAVES_BEFORE_TRIM);
 }
 
 uint64_t snapshot_policy_choose_copy_threshold(struct snapshot_policy *policy)

@@ -88,37 +88,42 @@ TEST(writes_that_wait_count_on_idle_processors_too)
     assert_int_equal(policy.copy_saves_left, 2);
 }
 
-TEST(a_save_that_touches_the_pool_does_not_prolong_the_copies)
+/* The second save says the same, and has touched the pool. */
+TEST(protection_that_is_slower_twice_is_tried_again_late)
 {
     struct snapshot_policy policy = {.has_cow_save = true};
-    struct sidestep_save_info save = cow_save(13, 135, true);
+    struct sidestep_save_info save = cow_save(13, 500, true);
 
-    learn(&policy, copy_save());
     learn(&policy, save);
     assert_int_equal(policy.copy_saves_left, 2);
     assert_false(policy.pool_is_warm);
     THREAD_IS(CALLER);
-    snapshot_policy_learn(&policy, &save, true);
-    assert_int_equal(policy.copy_saves_left, 2);
-    assert_true(policy.pool_is_warm);
-    assert_false(snapshot_policy_can_trim_pool(&policy)); /* the copies need it */
-}
-
-/* Two saves say so, and the second did not pay for the pool. */
-TEST(protection_that_is_clearly_slower_is_tried_again_late)
-{
-    struct snapshot_policy policy = {.has_cow_save = true};
-    struct sidestep_save_info save = cow_save(13, 135, true);
-
-    save.fault_ns = 300 * MS;
-    learn(&policy, copy_save());
-    learn(&policy, save);
-    assert_int_equal(policy.copy_saves_left, 2);
-    THREAD_IS(CALLER);
     for (int i = 0; i < 3; i++) { /* where memory is short, the pool is touched again */
         snapshot_policy_learn(&policy, &save, true);
         assert_int_equal(policy.copy_saves_left, 8);
+        assert_true(policy.pool_is_warm);
+        assert_false(snapshot_policy_can_trim_pool(&policy)); /* the copies need it */
     }
+}
+
+/* Saves that needed no copiers came before. */
+TEST(a_try_of_protection_keeps_the_pool_for_copies)
+{
+    struct snapshot_policy policy = {.has_cow_save = true};
+
+    for (int i = 0; i < 4; i++)
+        learn(&policy, cow_save(13, 135, false));
+    assert_true(snapshot_policy_can_trim_pool(&policy));
+    for (int i = 0; i < 2; i++) {
+        learn(&policy, cow_save(13, 135, true));
+        policy.pool_is_warm = true;
+        policy.copy_saves_left = 0; /* as the copies leave it that follow */
+        learn(&policy, copy_save());
+        assert_false(snapshot_policy_can_trim_pool(&policy));
+    }
+    learn(&policy, cow_save(1, 1, true)); /* cheaper now, but maybe only this time */
+    assert_false(snapshot_policy_can_trim_pool(&policy));
+    assert_true(policy.pool_is_warm);
 }
 
 TEST(protection_is_tried_again_rarely_and_comes_back)
