@@ -426,9 +426,10 @@ class Checkpointer:
         Raises the error of a save that failed in the background, if it was not reported yet and
         ``max_failures`` does not allow it.  If a first signal comes meanwhile, the wait ends when
         the grace time is over, and `Preempted` is raised at the end.
-        In a child of fork() nothing happens: the `Checkpointer` belongs to the parent.
+        Nothing happens the second time, or in a child of fork(): the `Checkpointer` belongs to the
+        parent.
         """
-        if self._series.is_of_parent:
+        if not self._series.is_open:
             return
         before = self._signals.received
         try:

@@ -71,6 +71,8 @@ def test_a_damaged_disk_beside_a_lost_node(tmp_path: Path) -> None:
         content[at] ^= 1
     shard.write_bytes(content)
     assert run_ranks(2, mirrored, root, "ac", []) == [(2, f"{far}/step-2")] * 2
+    events = (tmp_path / "a" / "run" / ".sidestep" / "events.rank-0").read_text()
+    assert '"loaded"' in events and '"load_failed"' not in events  # the second attempt succeeded
 
 
 def work(

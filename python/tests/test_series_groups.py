@@ -81,6 +81,7 @@ def test_one_line_for_each_event(tmp_path: Path, caplog: pytest.LogCaptureFixtur
         for step in (1, 2):
             checkpoints.save(step, {"weight": torch.ones(2)})
             checkpoints.wait()
+        checkpoints.close()  # nothing is left for the end of the block
     told = lines_of(caplog)
     for begin in (
         f"saved step 1 as '{root}/step-1': training waited ",

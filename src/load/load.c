@@ -222,6 +222,13 @@ static enum sidestep_status load_reader_all(struct sidestep_engine *engine, stru
     return SIDESTEP_OK;
 }
 
+/* Is it done again, because what lies beside the checkpoint is perhaps the reason, on some rank? */
+static bool is_done_again(const struct load_bring *bring, enum sidestep_status status)
+{
+    return bring != NULL && bring->blame != NULL &&
+           (reader_status_is_damage(status) || status == SIDESTEP_EIO || status == SIDESTEP_EPERM);
+}
+
 static enum sidestep_status
 load_once_all(struct sidestep_engine *engine, const char *path, const struct load_bring *bring,
               struct sidestep_state_dict *state, const struct sidestep_load_options *options,
@@ -240,18 +247,13 @@ load_once_all(struct sidestep_engine *engine, const char *path, const struct loa
     }
     if (status == SIDESTEP_OK)
         status = load_reader_all(engine, reader, &plan, state, options, report, &bytes_read, err);
-    events_emit(&engine->events, status == SIDESTEP_OK ? "loaded" : "load_failed",
-                json_pack("{s:o, s:I, s:I}", "path", events_text(path), "bytes",
-                          reader != NULL ? (json_int_t)reader_data_bytes(reader) : 0, "bytes_read",
-                          (json_int_t)bytes_read));
+    if (!is_done_again(bring, status))
+        events_emit(&engine->events, status == SIDESTEP_OK ? "loaded" : "load_failed",
+                    json_pack("{s:o, s:I, s:I}", "path", events_text(path), "bytes",
+                              reader != NULL ? (json_int_t)reader_data_bytes(reader) : 0,
+                              "bytes_read", (json_int_t)bytes_read));
     reader_close(&reader);
     return status;
-}
-
-/* Is what lies beside the checkpoint perhaps the reason, on some rank? */
-static bool may_be_beside(enum sidestep_status status)
-{
-    return reader_status_is_damage(status) || status == SIDESTEP_EIO || status == SIDESTEP_EPERM;
 }
 
 enum sidestep_status load_path_all(struct sidestep_engine *engine, const char *path,
@@ -269,7 +271,7 @@ enum sidestep_status load_path_all(struct sidestep_engine *engine, const char *p
     flags |= bring != NULL && bring->all != NULL ? READER_SPREAD : 0;
     enum sidestep_status status =
         load_once_all(engine, path, bring, state, options, flags, report, &why);
-    if (bring != NULL && bring->blame != NULL && may_be_beside(status)) {
+    if (is_done_again(bring, status)) {
         bring->blame(bring->context, &why);
         status = load_once_all(engine, path, bring, state, options, flags, report, err);
     } else if (status != SIDESTEP_OK)
