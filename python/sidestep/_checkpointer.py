@@ -426,8 +426,7 @@ class Checkpointer:
         Raises the error of a save that failed in the background, if it was not reported yet and
         ``max_failures`` does not allow it.  If a first signal comes meanwhile, the wait ends when
         the grace time is over, and `Preempted` is raised at the end.
-        Nothing happens the second time, or in a child of fork(): the `Checkpointer` belongs to the
-        parent.
+        The second time, and in a child of fork(), nothing happens.
         """
         if not self._series.is_open:
             return

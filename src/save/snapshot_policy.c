@@ -140,7 +140,7 @@ void snapshot_policy_note_cow_failure(struct snapshot_policy *policy,
 
 bool snapshot_policy_can_trim_pool(const struct snapshot_policy *policy)
 {
-    /* While cow is tried between saves by copy, these need the pool again. */
+    /* If this save by cow is a try, the saves by copy after it may need the pool again. */
     return policy->last_backoff == 0 && (policy->copy_ahead == SIDESTEP_COPY_AHEAD_NEVER ||
                                          policy->saves_without_faults >= SAVES_BEFORE_TRIM);
 }

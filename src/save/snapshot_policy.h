@@ -48,7 +48,7 @@ struct snapshot_policy {
     bool copied_ahead;                /* the copiers of the last save began at once */
     unsigned copy_ahead_saves_left;   /* saves whose copiers begin at once */
     unsigned last_copy_ahead_backoff; /* where that count last started */
-    unsigned saves_without_faults;    /* consecutive saves that needed no copiers */
+    unsigned saves_without_faults;    /* consecutive saves by cow that needed no copiers */
 };
 
 /* Open ->cow, unless copies are requested.  If that fails, keep the error as the reason. */
