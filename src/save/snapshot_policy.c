@@ -32,6 +32,9 @@
 /* After this many saves that needed no copiers, unused pool memory is freed.  Not earlier, because
  * allocating it again is slow. */
 #define SAVES_BEFORE_TRIM 3u
+/* The same for a pool that was touched for copies.  Beside a busy trainer the cost of cow varies
+ * around that of a copy, and touching the pool costs far more than they differ. */
+#define SAVES_BEFORE_TRIM_TOUCHED 16u
 
 void snapshot_policy_open(struct snapshot_policy *policy)
 {
@@ -93,9 +96,13 @@ static void learn_from_cow(struct snapshot_policy *policy, const struct sidestep
     uint64_t copy_cpu_ns = known ? policy->copy_cpu_ns_per_gib : DEFAULT_COPY_CPU_NS_PER_GIB;
     /* With devices it is mostly the time of submitting copies. */
     uint64_t protect_ns = info->device_bytes == 0 ? info->stage_ns : 0;
+    bool trimmed = snapshot_policy_can_trim_pool(policy);
 
-    policy->pool_is_warm = warmed_pool || info->pool_bytes >= bytes - bytes / 16 ||
-                           (policy->pool_is_warm && !snapshot_policy_can_trim_pool(policy));
+    policy->pool_is_warm =
+        warmed_pool || info->pool_bytes >= bytes - bytes / 16 || (policy->pool_is_warm && !trimmed);
+    policy->touched_pool = warmed_pool || (policy->touched_pool && !trimmed);
+    if (warmed_pool)
+        policy->saves_without_faults = 0;
     update_copy_ahead(policy, info->faults);
     if (policy->requested != SIDESTEP_SNAPSHOT_AUTO) /* no save by copy follows */
         return;
@@ -138,11 +145,18 @@ void snapshot_policy_note_cow_failure(struct snapshot_policy *policy,
     snprintf(reason, SNAPSHOT_POLICY_REASON_BYTES, "%s", cow_failure_reason(policy->cow));
 }
 
+/* How many saves in a row must have needed no copiers. */
+static unsigned saves_before_trim(const struct snapshot_policy *policy) ON_THREAD(CALLER)
+{
+    if (policy->touched_pool)
+        return SAVES_BEFORE_TRIM_TOUCHED;
+    return policy->copy_ahead == SIDESTEP_COPY_AHEAD_NEVER ? 0 : SAVES_BEFORE_TRIM;
+}
+
 bool snapshot_policy_can_trim_pool(const struct snapshot_policy *policy)
 {
     /* If this save by cow is a try, the saves by copy after it may need the pool again. */
-    return policy->last_backoff == 0 && (policy->copy_ahead == SIDESTEP_COPY_AHEAD_NEVER ||
-                                         policy->saves_without_faults >= SAVES_BEFORE_TRIM);
+    return policy->last_backoff == 0 && policy->saves_without_faults >= saves_before_trim(policy);
 }
 
 uint64_t snapshot_policy_choose_copy_threshold(struct snapshot_policy *policy)

@@ -39,6 +39,7 @@ struct snapshot_policy {
     unsigned copy_saves_left;         /* saves by copy before cow is tried again */
     unsigned last_backoff;            /* where that count last started */
     bool pool_is_warm;                /* a copy finds the pool touched */
+    bool touched_pool;                /* ... because a save has touched it for copies */
     bool wants_pool;                  /* this save is by cow, and touches the pool for copies */
     uint64_t cow_cost_ns;             /* what the last save by cow cost the trainer */
     uint64_t copy_cost_ns;            /* what copying the same bytes would have cost */

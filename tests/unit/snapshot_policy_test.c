@@ -127,6 +127,31 @@ TEST(a_try_of_protection_keeps_the_pool_for_copies)
     assert_true(policy.pool_is_warm);
 }
 
+/* The cost of protection varies around that of a copy. */
+TEST(a_pool_that_was_touched_stays_if_protection_is_cheaper_once)
+{
+    struct snapshot_policy policy = {.has_cow_save = true};
+    struct sidestep_save_info cheap = cow_save(1, 1, true);
+
+    for (int i = 0; i < 4; i++)
+        learn(&policy, cow_save(13, 135, false));
+    learn(&policy, cow_save(13, 135, true));
+    THREAD_IS(CALLER);
+    snapshot_policy_learn(&policy, &cheap, true);
+    for (int i = 0; i < 4; i++)
+        learn(&policy, cheap);
+    assert_false(snapshot_policy_can_trim_pool(&policy));
+    learn(&policy, cow_save(13, 135, true));
+    assert_int_equal(policy.copy_saves_left, 2);
+    assert_true(policy.pool_is_warm); /* so the next save copies */
+
+    for (int i = 0; i < 16; i++)
+        learn(&policy, cheap);
+    assert_true(snapshot_policy_can_trim_pool(&policy));
+    learn(&policy, cheap);
+    assert_false(policy.pool_is_warm || policy.touched_pool);
+}
+
 TEST(protection_is_tried_again_rarely_and_comes_back)
 {
     struct snapshot_policy policy = {.has_cow_save = true};
