@@ -18,8 +18,9 @@
 /* Smaller differences are noise on a busy machine, and nobody notices them. */
 #define TOLERANCE_NS ((uint64_t)20000000)
 /* A trainer may change its behaviour.  After this many saves by copy, cow is tried again.  The
- * number grows each time that cow is slower again.  It begins small, because one save may be an
- * exception. */
+ * number grows each time that cow is slower again, and shrinks each time that it is not: a cost
+ * that varies around that of a copy is then tried rarely.  It begins small, because one save may be
+ * an exception. */
 #define MIN_BACKOFF_SAVES 2u
 #define MIN_COPY_AHEAD_SAVES 8u /* the same for saves whose copiers begin at once */
 #define MAX_BACKOFF_SAVES 64u
@@ -109,9 +110,10 @@ static void learn_from_cow(struct snapshot_policy *policy, const struct sidestep
     policy->cow_cost_ns = protect_ns + info->fault_ns + trainer_share(info, info->cpu_ns);
     policy->copy_cost_ns =
         scale_to(bytes, copy_ns) + trainer_share(info, scale_to(bytes, copy_cpu_ns));
-    if (policy->cow_cost_ns <= policy->copy_cost_ns + TOLERANCE_NS)
-        policy->copy_saves_left = policy->last_backoff = 0;
-    else if (policy->copy_saves_left == 0 || policy->last_backoff == MIN_BACKOFF_SAVES) {
+    if (policy->cow_cost_ns <= policy->copy_cost_ns + TOLERANCE_NS) {
+        policy->copy_saves_left = 0;
+        policy->last_backoff /= BACKOFF_GROWTH;
+    } else if (policy->copy_saves_left == 0 || policy->last_backoff == MIN_BACKOFF_SAVES) {
         /* The first, or a try; or the second, which has touched the pool and says the same. */
         policy->last_backoff = next_backoff(policy->last_backoff, MIN_BACKOFF_SAVES);
         policy->copy_saves_left = policy->last_backoff;

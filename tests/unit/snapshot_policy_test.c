@@ -165,14 +165,29 @@ TEST(protection_is_tried_again_rarely_and_comes_back)
         policy.copy_saves_left = 0; /* as so many saves by copy leave it */
     }
     assert_int_equal(backoff, 64);
-    learn(&policy, cow_save(13, 135, false)); /* a processor is idle now */
-    assert_int_equal(policy.copy_saves_left, 0);
-    assert_int_equal(policy.last_backoff, 0);
-    for (int i = 0; i < 3; i++)
-        learn(&policy, cow_save(13, 135, false));
+    for (int i = 0; i < 4; i++) {
+        assert_false(snapshot_policy_can_trim_pool(&policy)); /* it may be an exception */
+        learn(&policy, cow_save(13, 135, false));             /* a processor is idle now */
+        assert_int_equal(policy.copy_saves_left, 0);
+    }
     assert_true(snapshot_policy_can_trim_pool(&policy)); /* nobody needs the pool any more */
     learn(&policy, cow_save(13, 135, false));
     assert_false(policy.pool_is_warm);
+}
+
+TEST(protection_that_is_cheaper_once_is_not_tried_more_often)
+{
+    struct snapshot_policy policy = {.has_cow_save = true};
+
+    learn(&policy, copy_save());
+    for (int i = 0; i < 20; i++) {
+        learn(&policy, cow_save(13, 135, true));
+        if (i >= 4)
+            assert_int_equal(policy.copy_saves_left, 64);
+        policy.copy_saves_left = 0; /* as so many saves by copy leave it */
+        if (i >= 3)
+            learn(&policy, cow_save(1, 90, true));
+    }
 }
 
 TEST(protection_that_is_slower_is_one_save_in_25)
