@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
 """python_clients.py [MIB] [unsigned] [tls] [delay=MS] -- compares saves and loads of sidestep with
-those of stock torch through s3fs and s3torchconnector, on the store of bench/object_server.c. Prints
-the median of 3 runs, in seconds.
+those of stock torch through s3fs and s3torchconnector, and with boto3's transfer manager and
+`aws s3 cp`, which only copy a file of the same size, in memory. The store is that of
+bench/object_server.c. Prints the median of 3 runs, in seconds.
 
 unsigned: no client makes a hash of what it sends, because the profile says so.
 tls: over HTTPS; stunnel is in front of the store. Needs root: s3torchconnector trusts only the
@@ -14,6 +15,7 @@ delay=MS: the store waits so long before each answer.
         .venv/clients/bin/python bench/python_clients.py 1024
 """
 
+import filecmp
 import json
 import os
 import pathlib
@@ -123,22 +125,50 @@ def ways():
     return {"sidestep": ours, "s3fs": by_stock("s3fs"), "s3torchconnector": by_stock("connector")}
 
 
+def ways_of_files(file, copy):
+    """{name: (save, load)}, functions of a key: ``file`` to the bucket, and from there to ``copy``."""
+    import boto3
+
+    client = boto3.client("s3")
+
+    def aws(source, destination):
+        subprocess.run(
+            ["aws", "s3", "cp", "--only-show-errors", "--endpoint-url", client.meta.endpoint_url]
+            + [source, destination],
+            check=True,
+        )
+
+    return {
+        "boto3": (
+            lambda key: client.upload_file(file, "bench", key),
+            lambda key: client.download_file("bench", key, copy),
+        ),
+        "aws s3 cp": (
+            lambda key: aws(file, f"s3://bench/{key}"),
+            lambda key: aws(f"s3://bench/{key}", copy),
+        ),
+    }
+
+
 def processor_seconds():
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return used.ru_utime + used.ru_stime
+    """Of this process, and of its children that have ended."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(each.ru_utime + each.ru_stime for each in used)
 
 
-def measure(action, url, state):
+def measure(action, *arguments):
     began, used = time.perf_counter(), processor_seconds()
-    action(url, state)
+    action(*arguments)
     return time.perf_counter() - began, processor_seconds() - used
 
 
-def measure_all(mib):
+def measure_all(mib, memory):
     import torch
 
     state = {f"w{i}": torch.full((mib * 262144 // TENSORS,), float(i)) for i in range(TENSORS)}
     found = {}
+    file, copy = (os.path.join(memory, name) for name in ("file", "copy"))
+    pathlib.Path(file).write_bytes(os.urandom(1 << 20) * mib)
     for run in range(RUNS):
         for name, (save, load) in ways().items():
             url = f"s3://bench/{name}/step-{run}"
@@ -146,6 +176,11 @@ def measure_all(mib):
             found.setdefault((name, "save"), []).append(measure(save, url, state))
             found.setdefault((name, "load"), []).append(measure(load, url, target))
             assert all(torch.equal(target[key], state[key]) for key in state), name
+        for name, (save, load) in ways_of_files(file, copy).items():
+            found.setdefault((name, "save"), []).append(measure(save, name))
+            found.setdefault((name, "load"), []).append(measure(load, name))
+            assert filecmp.cmp(file, copy, shallow=False), name
+            os.unlink(copy)
     return found
 
 
@@ -163,7 +198,9 @@ def print_all(mib, words, folder):
         use_store(endpoint, config)
         said = " ".join([f"{mib} MiB", *words])
         print(f"{said}, load average {os.getloadavg()[0]:.0f}, {os.cpu_count()} processors")
-        for (name, what), values in measure_all(mib).items():
+        with tempfile.TemporaryDirectory(dir="/dev/shm") as memory:
+            found = measure_all(mib, memory)
+        for (name, what), values in found.items():
             times, used = (statistics.median(column) for column in zip(*values))
             print(f"{what} {name:17} {times:6.2f} s, {used:6.2f} s of a processor")
     finally:
