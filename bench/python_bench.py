@@ -157,10 +157,14 @@ class Bench:
             self.barrier()
             return function()
 
-        ours = functools.partial(lambda: timed(lambda: sidestep.load(self.state, checkpoint_id=path))[0])
-        theirs = functools.partial(lambda: timed(lambda: stock.load(self.state, checkpoint_id=path))[0])
-        plain = functools.partial(lambda: timed(lambda: plain_read(files[self.rank % len(files)]))[0])
-        into_tensors = functools.partial(lambda: timed(lambda: self.read_into_tensors(files))[0])
+        def time_of(action):
+            return lambda: timed(action)[0]
+
+        own = files[self.rank % len(files)]
+        ours = time_of(lambda: sidestep.load(self.state, checkpoint_id=path))
+        theirs = time_of(lambda: stock.load(self.state, checkpoint_id=path))
+        plain = time_of(lambda: plain_read(own))
+        into_tensors = time_of(lambda: self.read_into_tensors(own))
         ours()
         samples = self.turns(ours, theirs, into_tensors)
         self.report("load, page cache", "speed", 3.0 if self.args.tensors <= 1000 else 0,
@@ -171,9 +175,9 @@ class Bench:
         self.report("load, cold", "speed", 0, samples[0], "dcp.load", samples[2])
         self.clean(path)
 
-    def read_into_tensors(self, files):
-        """Read this rank's file into its tensors, one call for each. Nothing is parsed or verified."""
-        with open(files[self.rank % len(files)], "rb", buffering=0) as file:
+    def read_into_tensors(self, path):
+        """Read a file into this rank's tensors, one call for each. Nothing is parsed or verified."""
+        with open(path, "rb", buffering=0) as file:
             for tensor in tensors_of(self.state):
                 file.readinto(tensor.view(-1).view(torch.uint8).numpy())
 
