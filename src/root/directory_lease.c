@@ -12,7 +12,7 @@
 #define LEASE_STATE_NEW "state.new"
 #define LEASE_DELETES ", which deletes"
 #define LEASE_WAIT_NS UINT64_C(30000000000)
-#define LEASE_TRIES 4 /* because a new holder may not have written yet whether it only deletes */
+#define LEASE_TRIES 8 /* looks in a row: the text may still be an earlier holder's */
 
 static enum sidestep_status report_holder(struct lease *lease, struct sidestep_error *err)
 {
@@ -22,11 +22,14 @@ static enum sidestep_status report_holder(struct lease *lease, struct sidestep_e
                 lease_state_read_holder(lease->lock, &holder));
 }
 
-static bool is_deleting(struct store_file *lock)
+/* Can the holder be one that only deletes? Without a text it can: none was written yet, which takes
+ * long while the journal of the file system is busy. */
+static bool may_be_deleting(struct store_file *lock)
 {
     struct lease_holder holder;
 
-    return strstr(lease_state_read_holder(lock, &holder), LEASE_DELETES) != NULL;
+    (void)lease_state_read_holder(lock, &holder);
+    return holder.text[0] == '\0' || strstr(holder.text, LEASE_DELETES) != NULL;
 }
 
 static enum sidestep_status open_lock(struct lease *lease, struct sidestep_error *err)
@@ -60,10 +63,12 @@ static enum sidestep_status await_lock(struct lease *lease, struct sidestep_erro
     struct clock *clock = clock_system();
     struct backoff backoff = {.max_ms = 100};
     uint64_t until = clock_now(clock) + LEASE_WAIT_NS;
+    unsigned in_a_row = 0; /* looks that showed the text of a run */
     enum sidestep_status status = try_lock(lease, err);
 
-    for (unsigned attempt = 1; status == SIDESTEP_ELOCKED; attempt++) {
-        if (clock_now(clock) >= until || (attempt >= LEASE_TRIES && !is_deleting(lease->lock)))
+    while (status == SIDESTEP_ELOCKED) {
+        in_a_row = may_be_deleting(lease->lock) ? 0 : in_a_row + 1;
+        if (clock_now(clock) >= until || in_a_row >= LEASE_TRIES)
             break;
         backoff_sleep(&backoff, clock);
         status = try_lock(lease, err);
@@ -85,9 +90,10 @@ static enum sidestep_status take_lock(struct lease *lease, bool starts_run,
     (void)gethostname(host, sizeof(host) - 1);
     snprintf(text, sizeof(text), "process %ld on %s%s\n", (long)getpid(), host,
              starts_run ? "" : LEASE_DELETES);
-    /* The text is for people, so a failure to write it is ignored. */
-    if (store_file_truncate(lease->lock, 0, NULL) == SIDESTEP_OK)
-        (void)store_file_write_at(lease->lock, text, strlen(text), 0, NULL);
+    /* The text tells others who has the lock, and whether to wait. It protects nothing, so a
+     * failure to write it is ignored. It is never empty: its end is cut off after the write. */
+    if (store_file_write_at(lease->lock, text, strlen(text), 0, NULL) == SIDESTEP_OK)
+        (void)store_file_truncate(lease->lock, strlen(text), NULL);
     return SIDESTEP_OK;
 }
 

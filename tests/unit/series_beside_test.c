@@ -260,8 +260,23 @@ static void hold(const char *who)
 static void let_go_at_last(const char *op, const char *name)
 {
     if (strcmp(op, "file_lock") == 0 && strcmp(name, "lock") == 0 &&
-        atomic_fetch_add(&armed, 1) == 8)
+        atomic_fetch_add(&armed, 1) == 16)
         store_file_discard(TAKE(held));
+}
+
+/* One process that deletes follows another: when the lock is asked for the fifth time, the text is
+ * still that of a run, and then there is none for long. */
+static void let_others_delete(const char *op, const char *name)
+{
+    if (strcmp(op, "file_lock") != 0 || strcmp(name, "lock") != 0)
+        return;
+    if (atomic_load(&armed) == 5) {
+        ASSERT_OK(store_file_truncate(held, 0, &err));
+        ASSERT_OK(store_file_write_at(held, "process 7 on a-host\n", 20, 0, &err));
+    } else if (atomic_load(&armed) == 6) {
+        ASSERT_OK(store_file_truncate(held, 0, &err));
+    }
+    let_go_at_last(op, name);
 }
 
 TEST(a_run_waits_for_a_process_that_only_deletes)
@@ -271,6 +286,14 @@ TEST(a_run_waits_for_a_process_that_only_deletes)
     open_run(0);
     assert_null(held);
     assert_string_equal(there(), "1");
+}
+
+TEST(a_run_waits_for_processes_that_delete_in_turn)
+{
+    hold("process 1 on a-host, which deletes\n");
+    at = let_others_delete;
+    open_run(0);
+    assert_null(held);
 }
 
 TEST(a_run_does_not_wait_for_another_run)
