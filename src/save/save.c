@@ -464,7 +464,7 @@ static bool protect(struct save_start *start, struct cow *cow) ON_THREAD(CALLER)
     start->info->snapshot = SIDESTEP_SNAPSHOT_COW;
     set_staged(start, from);
     save->teaches = true;
-    save->warms_pool = start->saver->snapshot_policy.wants_pool;
+    save->touch_threshold = snapshot_policy_choose_touch_threshold(&start->saver->snapshot_policy);
     save->pipeline.trims_pool = snapshot_policy_can_trim_pool(&start->saver->snapshot_policy);
     pipeline_start_staging(&save->pipeline,
                            snapshot_policy_choose_copy_threshold(&start->saver->snapshot_policy));

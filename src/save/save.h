@@ -62,10 +62,10 @@ struct sidestep_save {
     void (*run)(struct sidestep_save *save); /* what ${runner} does in its turn */
     bool has_runner;                         /* ${runner} has to be joined */
     bool has_taught OWNED_BY_THREAD(CALLER); /* later saves have learned from it */
-    bool teaches;         /* the snapshot policy may learn from how it was staged */
-    bool warms_pool;      /* its runner touches the pool at the end, for copies ... */
-    bool warmed_pool;     /* ... and has touched all of it */
-    bool has_memory_turn; /* see slot.h */
+    bool teaches;             /* the snapshot policy may learn from how it was staged */
+    uint64_t touch_threshold; /* after so many faults, its runner touches the pool at the end ... */
+    bool warmed_pool;         /* ... and has touched all of it */
+    bool has_memory_turn;     /* see slot.h */
     atomic_bool cancelled;
     bool checks_fences;  /* SIDESTEP_FENCE_DEBUG: see save_end_fence_check() */
     uint64_t body_bytes; /* of the image */

@@ -26,6 +26,7 @@ enum sidestep_status save_new(struct sidestep_engine *engine, struct sidestep_sa
     engine_retain(engine);
     save->engine = engine;
     save->saver = engine->saver;
+    save->touch_threshold = UINT64_MAX;
     lock_init(&save->shared.lock, LOCK_SAVE);
     lock_condition_init(&save->shared.changed);
     lock_alone(&save->shared.lock);

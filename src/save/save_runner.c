@@ -148,18 +148,22 @@ static void make_huge_pages(struct sidestep_save *save)
                           (json_int_t)made.bytes, "huge_ns", (json_int_t)made.took_ns));
 }
 
-/* A save by copy is next.  Nobody waits now, so touch its pool. */
+/* The next save is by copy, or copies ahead.  Nobody waits now, so touch its pool. */
 static void warm_pool(struct sidestep_save *save)
 {
     struct throttle *throttle = &save->engine->throttle;
+    const struct sidestep_save_info *info = &save->shared.info;
+    const struct pool *pool = &save->slot->pool;
     uint64_t at = 0;
     bool more = true;
 
-    if (!save->warms_pool || save_get_state(save) > SIDESTEP_SAVE_COMMITTED)
+    if (save->touch_threshold == UINT64_MAX || info->faults < save->touch_threshold ||
+        save_get_state(save) > SIDESTEP_SAVE_COMMITTED ||
+        !snapshot_policy_may_touch_pool(&save->saver->snapshot_policy, pool->length))
         return;
     throttle_attach_thread(throttle);
     while (more && throttle_is_idle(throttle))
-        more = pool_touch_next(&save->slot->pool, &at);
+        more = pool_touch_next(pool, &at);
     throttle_detach_thread(throttle);
     save->warmed_pool = !more;
 }

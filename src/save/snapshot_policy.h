@@ -7,15 +7,19 @@
  * By itself (SIDESTEP_SNAPSHOT_AUTO) it compares what a save costs the trainer by copy-on-write,
  * and by a copy in the call:
  *
- *      cow    the call + the waits of the trainer's writes + its share of the background
- *      copy   the call                                     + its share of the background
+ *      cow    the call + what the trainer's writes lost by waits + its share of the background
+ *      copy   the call                                           + its share of the background
  *
  * A save by copy-on-write needs more processor time in the background, because that reads memory
  * which is in no cache, through the kernel.  This costs a trainer nothing while a processor is
  * idle: then the threads of the background, which have the lowest priority, do not wait for one.
  *
  * A copy needs a pool as large as the state.  So cow comes first, and stays where the difference is
- * small or where memory is short.  Before the first copy, the thread of a save touches the pool.
+ * small or where memory is short.
+ *
+ * The first touch of memory is slow.  So a save touches the pool at its end if the next one may be
+ * a copy, or if writes had to wait, because then the next one copies ahead.  What writes lost in a
+ * cold pool, or before copiers began, says nothing about the next save.
  */
 #ifndef SAVE_SNAPSHOT_POLICY_H
 #define SAVE_SNAPSHOT_POLICY_H
@@ -40,7 +44,7 @@ struct snapshot_policy {
     unsigned last_backoff;            /* where that count last started */
     bool pool_is_warm;                /* a copy finds the pool touched */
     bool touched_pool;                /* ... because a save has touched it for copies */
-    bool wants_pool;                  /* this save is by cow, and touches the pool for copies */
+    bool wants_pool;                  /* this save is by cow, and the next one may be a copy */
     uint64_t cow_cost_ns;             /* what the last save by cow cost the trainer */
     uint64_t copy_cost_ns;            /* what copying the same bytes would have cost */
     uint64_t copy_ns_per_gib;         /* the call, measured; 0: not yet */
@@ -74,6 +78,12 @@ void snapshot_policy_note_cow_failure(struct snapshot_policy *policy,
 bool snapshot_policy_can_trim_pool(const struct snapshot_policy *policy) ON_THREAD(CALLER);
 /* After how many page faults the copiers begin.  Call after snapshot_policy_choose(). */
 uint64_t snapshot_policy_choose_copy_threshold(struct snapshot_policy *policy) ON_THREAD(CALLER);
+/* After how many page faults the save touches the whole pool at its end; UINT64_MAX: never.  Call
+ * after snapshot_policy_choose(). */
+uint64_t snapshot_policy_choose_touch_threshold(const struct snapshot_policy *policy)
+    ON_THREAD(CALLER);
+/* Does as much memory stay free as the pool takes?  Any thread may call it. */
+bool snapshot_policy_may_touch_pool(const struct snapshot_policy *policy, uint64_t pool_bytes);
 /* Did the trainer beside the save of ${info} keep all processors busy? */
 bool snapshot_policy_was_busy(const struct sidestep_save_info *info);
 void snapshot_policy_report_stats(const struct cow_stats *stats, struct sidestep_save_info *info);

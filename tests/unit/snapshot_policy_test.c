@@ -79,12 +79,48 @@ TEST(protection_stays_where_it_costs_the_same)
 
 TEST(writes_that_wait_count_on_idle_processors_too)
 {
-    struct snapshot_policy policy = {.has_cow_save = true};
+    struct snapshot_policy policy = {
+        .has_cow_save = true, .copied_ahead = true, .pool_is_warm = true};
+    struct sidestep_save_info save = cow_save(13, 135, false);
+
+    learn(&policy, copy_save());
+    save.fault_ns = 30 * MS; /* they lose about twice as much; a copy loses 55 */
+    save.faults = 1000;
+    learn(&policy, save);
+    assert_int_equal(policy.copy_saves_left, 0);
+    save.fault_ns = 40 * MS;
+    learn(&policy, save);
+    assert_int_equal(policy.copy_saves_left, 2);
+}
+
+/* The next save finds the pool touched. */
+TEST(writes_that_wait_for_a_cold_pool_say_nothing)
+{
+    struct snapshot_policy policy = {.has_cow_save = true, .copied_ahead = true};
     struct sidestep_save_info save = cow_save(13, 135, false);
 
     save.fault_ns = 300 * MS;
-    save.faults = 1000;
+    save.faults = 100;
+    THREAD_IS(CALLER);
+    assert_int_equal(snapshot_policy_choose_touch_threshold(&policy), 4);
+    snapshot_policy_learn(&policy, &save, true);
+    assert_int_equal(policy.copy_saves_left, 0);
+    assert_int_equal(snapshot_policy_choose_touch_threshold(&policy), UINT64_MAX);
+    learn(&policy, save); /* the pool is warm, and they wait as long */
+    assert_int_equal(policy.copy_saves_left, 2);
+}
+
+/* The next save copies ahead. */
+TEST(writes_that_wait_for_late_copiers_say_nothing)
+{
+    struct snapshot_policy policy = {.has_cow_save = true, .pool_is_warm = true};
+    struct sidestep_save_info save = cow_save(13, 135, false), busy = cow_save(13, 500, true);
+
+    save.fault_ns = busy.fault_ns = 300 * MS;
+    save.faults = busy.faults = 100;
     learn(&policy, save);
+    assert_int_equal(policy.copy_saves_left, 0);
+    learn(&policy, busy); /* slower than a copy without them, too */
     assert_int_equal(policy.copy_saves_left, 2);
 }
 
