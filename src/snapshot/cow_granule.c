@@ -196,12 +196,15 @@ void cow_unprotect_granule(struct cow *cow, size_t g)
 
     assert(cow->shared.controls[g].state == COW_GRANULE_CLAIMED);
     assert(cow->shared.controls[g].pieces_left == 0 && cow->shared.granules_left != 0);
+    /* First, so that a handler which reads a fault from now on wakes its thread itself.  The kernel
+     * lets a thread wait also after cow_unprotect() has woken the others: a thread that has noticed
+     * the protection before, if its page is not writable yet (after a fork, for example). */
+    cow->shared.controls[g].state = COW_GRANULE_UNPROTECTED;
     lock_release(&cow->shared.lock);
     cow_unprotect(cow, granule->begin, granule->end);
     (void)fault_hit("cow.lifted");
     lock_acquire(&cow->shared.lock);
     cow_end_granule_wait(cow, g);
-    cow->shared.controls[g].state = COW_GRANULE_UNPROTECTED;
     cow->shared.granules_left--;
 }
 

@@ -8,6 +8,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "save/saver.h"
+#include "snapshot/cow_internal.h"
 #include "support/held.h"
 #include "support/ways.h"
 
@@ -282,6 +284,37 @@ static void slow_handlers_are_waited_for(void **state)
     munmap(memory, 8 * MIB);
 }
 
+/* The kernel may let a thread wait although the protection of its page was lifted just before, if
+ * the page is not writable yet: after a fork, for example. Here its page is protected again. */
+static void a_writer_that_comes_too_late_to_be_woken_goes_on(void **state)
+{
+    (void)state;
+    need_cow();
+    unsigned char *memory = map(16 * MIB);
+    begin(SIDESTEP_SNAPSHOT_COW);
+    add(memory, 16 * MIB, 1, 0);
+    fill(1);
+    sidestep_engine_pause(job.engine);
+    expect_ok(start());
+    THREAD_IS(CALLER);
+    const struct uffd *uffd = &job.engine->saver->snapshot_policy.cow->uffd;
+    fault_delay("cow.lifted", 300000);
+    (void)alarm(60);
+    for (size_t at = 0; at < 16 * MIB; at += COW_GRANULE_BYTES) {
+        uint64_t next = (uint64_t)(uintptr_t)memory + at + 4096;
+        memory[at] = 2; /* a handler has lifted the protection, and is about to note it */
+        assert_int_equal(uffd_protect(uffd, next, next + 4096), 0);
+        memory[at + 4096] = 2;
+    }
+    (void)alarm(0);
+    fault_delay("", 0);
+    sidestep_engine_resume(job.engine);
+    expect_ok(finish());
+    expect_epoch(1);
+    end();
+    munmap(memory, 16 * MIB);
+}
+
 static void copy_is_copy(void **state)
 {
     (void)state;
@@ -309,6 +342,7 @@ int main(void)
         cmocka_unit_test(two_engines_do_not_share_memory),
         cmocka_unit_test(auto_turns_to_copy_where_cow_gains_nothing),
         cmocka_unit_test(slow_handlers_are_waited_for),
+        cmocka_unit_test(a_writer_that_comes_too_late_to_be_woken_goes_on),
         cmocka_unit_test(copy_is_copy),
     };
     /* And with windows that wait for slots. */
