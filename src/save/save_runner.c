@@ -148,6 +148,10 @@ static void make_huge_pages(struct sidestep_save *save)
                           (json_int_t)made.bytes, "huge_ns", (json_int_t)made.took_ns));
 }
 
+/* Who waited for the end of a save needs this long at most to wake up. Who waits longer waits for
+ * another save. */
+#define MAX_HELD_MS 10u
+
 /* The next save is by copy, or copies ahead.  Nobody waits now, so touch its pool. */
 static void warm_pool(struct sidestep_save *save)
 {
@@ -162,8 +166,14 @@ static void warm_pool(struct sidestep_save *save)
         !snapshot_policy_may_touch_pool(&save->saver->snapshot_policy, pool->length))
         return;
     throttle_attach_thread(throttle);
-    while (more && throttle_is_idle(throttle))
-        more = pool_touch_next(pool, &at);
+    for (unsigned held_ms = 0; more && held_ms < MAX_HELD_MS;) {
+        if (throttle_is_idle(throttle)) {
+            more = pool_touch_next(pool, &at);
+        } else {
+            save->engine->clock->sleep_ms(save->engine->clock, 1);
+            held_ms++;
+        }
+    }
     throttle_detach_thread(throttle);
     save->warmed_pool = !more;
 }

@@ -6,7 +6,10 @@
 #ifndef SUPPORT_HELD_H
 #define SUPPORT_HELD_H
 
+#include <dirent.h>
+#include <sched.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/fault.h"
@@ -188,6 +191,37 @@ static inline void need_plain_memory(void)
     print_message("the memory of the sanitizer would be counted\n");
     skip();
 #endif
+}
+
+/* Count threads named ${name} that are, or are not, in the idle class. */
+static inline unsigned count_threads(const char *name, bool idle)
+{
+    unsigned count = 0;
+    struct dirent *entry;
+    DIR *tasks = opendir("/proc/self/task");
+
+    assert_non_null(tasks);
+    while ((entry = readdir(tasks)) != NULL) {
+        char path[300], comm[32] = "";
+        snprintf(path, sizeof(path), "/proc/self/task/%s/comm", entry->d_name);
+        FILE *file = fopen(path, "r");
+        if (file == NULL)
+            continue;
+        bool is_it =
+            fgets(comm, sizeof(comm), file) != NULL && strncmp(comm, name, strlen(name)) == 0;
+        fclose(file);
+        count += is_it && (sched_getscheduler(atoi(entry->d_name)) == SCHED_IDLE) == idle;
+    }
+    closedir(tasks);
+    return count;
+}
+
+static inline void await_threads(const char *name, bool idle, unsigned count)
+{
+    (void)alarm(60);
+    while (count_threads(name, idle) != count)
+        (void)nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    (void)alarm(0);
 }
 
 /* A field of this process: "VmHWM", "VmRSS", or "VmData", which RLIMIT_DATA limits. */

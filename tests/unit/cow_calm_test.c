@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "save/saver.h"
 #include "support/held.h"
 
 static void calm_save(void)
@@ -201,6 +202,34 @@ TEST(the_policy_learns_from_trainers)
     options.copy_ahead = SIDESTEP_COPY_AHEAD_NEVER;
     options.replicas = SIDESTEP_REPLICAS_SHARE + 1;
     assert_int_equal(sidestep_engine_open(&job.engine, &options, &job.err), SIDESTEP_EUNSUPPORTED);
+    munmap(memory, 64 * MIB);
+}
+
+/* The next save copies ahead, and the first touch of memory is slow. */
+TEST(a_pool_is_touched_after_writes_had_to_wait)
+{
+    need_cow();
+    unsigned char *memory = map(64 * MIB);
+    held_ahead = SIDESTEP_COPY_AHEAD_AUTO;
+    begin(SIDESTEP_SNAPSHOT_COW);
+    add(memory, 64 * MIB, 1, 0);
+    calm_save();
+    const struct snapshot_policy *policy = &job.engine->saver->snapshot_policy;
+    for (int writes = 0; writes < 2; writes++) {
+        for (int i = 0; i < 4; i++)
+            calm_save(); /* its pool is given back */
+        expect_ok(start());
+        for (size_t at = 0; writes != 0 && at < 64 * MIB; at += 8 * MIB)
+            memory[at] = 2;
+        expect_ok(finish());
+        assert_true((job.info.faults >= 4) == (writes != 0));
+        await_threads("sidestep-save", false, 0); /* first, because it becomes idle at the end */
+        await_threads("sidestep-save", true, 0);
+        calm_save(); /* learns from it */
+        THREAD_IS(CALLER);
+        assert_true(policy->touched_pool == (writes != 0));
+    }
+    end();
     munmap(memory, 64 * MIB);
 }
 

@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* cow_room_test.c -- write protection with a pool that is smaller than the state: who waits for a
  * slot, who must not wait, and when it cannot work. */
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <sys/mman.h>
@@ -164,37 +162,6 @@ static void *overwrite(void *argument)
     fill(2);
     overwritten = true;
     return argument;
-}
-
-/* Count threads named ${name} that are, or are not, in the idle class. */
-static unsigned count_threads(const char *name, bool idle)
-{
-    unsigned count = 0;
-    struct dirent *entry;
-    DIR *tasks = opendir("/proc/self/task");
-
-    assert_non_null(tasks);
-    while ((entry = readdir(tasks)) != NULL) {
-        char path[300], comm[32] = "";
-        snprintf(path, sizeof(path), "/proc/self/task/%s/comm", entry->d_name);
-        FILE *file = fopen(path, "r");
-        if (file == NULL)
-            continue;
-        bool is_it =
-            fgets(comm, sizeof(comm), file) != NULL && strncmp(comm, name, strlen(name)) == 0;
-        fclose(file);
-        count += is_it && (sched_getscheduler(atoi(entry->d_name)) == SCHED_IDLE) == idle;
-    }
-    closedir(tasks);
-    return count;
-}
-
-static void await_threads(const char *name, bool idle, unsigned count)
-{
-    (void)alarm(60);
-    while (count_threads(name, idle) != count)
-        (void)nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-    (void)alarm(0);
 }
 
 /* A pause that ends only when the trainer goes on does not delay what the trainer waits for, and
