@@ -3,6 +3,7 @@
  * incarnation. */
 #include "root/directory.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -12,7 +13,8 @@
 #define LEASE_STATE_NEW "state.new"
 #define LEASE_DELETES ", which deletes"
 #define LEASE_WAIT_NS UINT64_C(30000000000)
-#define LEASE_TRIES 8 /* looks in a row: the text may still be an earlier holder's */
+#define LEASE_TRIES 8          /* looks in a row: the text may still be an earlier holder's */
+#define LEASE_TRIES_UNKNOWN 64 /* 3 s: a new holder waits for the file system's journal */
 
 static enum sidestep_status report_holder(struct lease *lease, struct sidestep_error *err)
 {
@@ -22,14 +24,15 @@ static enum sidestep_status report_holder(struct lease *lease, struct sidestep_e
                 lease_state_read_holder(lease->lock, &holder));
 }
 
-/* Can the holder be one that only deletes? Without a text it can: none was written yet, which takes
- * long while the journal of the file system is busy. */
-static bool may_be_deleting(struct store_file *lock)
+/* How many looks in a row at this text show that the holder does not only delete? */
+static unsigned tries_of(struct store_file *lock)
 {
     struct lease_holder holder;
 
     (void)lease_state_read_holder(lock, &holder);
-    return holder.text[0] == '\0' || strstr(holder.text, LEASE_DELETES) != NULL;
+    if (holder.text[0] == '\0')
+        return LEASE_TRIES_UNKNOWN;
+    return strstr(holder.text, LEASE_DELETES) != NULL ? UINT_MAX : LEASE_TRIES;
 }
 
 static enum sidestep_status open_lock(struct lease *lease, struct sidestep_error *err)
@@ -63,12 +66,14 @@ static enum sidestep_status await_lock(struct lease *lease, struct sidestep_erro
     struct clock *clock = clock_system();
     struct backoff backoff = {.max_ms = 100};
     uint64_t until = clock_now(clock) + LEASE_WAIT_NS;
-    unsigned in_a_row = 0; /* looks that showed the text of a run */
+    unsigned looks = 0, tries = 0;
     enum sidestep_status status = try_lock(lease, err);
 
     while (status == SIDESTEP_ELOCKED) {
-        in_a_row = may_be_deleting(lease->lock) ? 0 : in_a_row + 1;
-        if (clock_now(clock) >= until || in_a_row >= LEASE_TRIES)
+        unsigned before = tries;
+        tries = tries_of(lease->lock);
+        looks = tries == before ? looks + 1 : 1;
+        if (clock_now(clock) >= until || looks >= tries)
             break;
         backoff_sleep(&backoff, clock);
         status = try_lock(lease, err);
