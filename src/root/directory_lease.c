@@ -96,7 +96,8 @@ static enum sidestep_status take_lock(struct lease *lease, bool starts_run,
     snprintf(text, sizeof(text), "process %ld on %s%s\n", (long)getpid(), host,
              starts_run ? "" : LEASE_DELETES);
     /* The text tells others who has the lock, and whether to wait. It protects nothing, so a
-     * failure to write it is ignored. It is never empty: its end is cut off after the write. */
+     * failure to write it is ignored. The end of a longer one is cut off after the write, so only
+     * a new file is ever empty. */
     if (store_file_write_at(lease->lock, text, strlen(text), 0, NULL) == SIDESTEP_OK)
         (void)store_file_truncate(lease->lock, strlen(text), NULL);
     return SIDESTEP_OK;

@@ -37,11 +37,12 @@ struct lease {
 enum sidestep_status lease_open_root(struct store *store, const char *root, struct store_dir **dir,
                                      struct sidestep_error *err);
 /* Make ${root} if it is missing, take the lock if the storage has locks, and start a new
- * incarnation durably. It is also later than the one that ${elsewhere} knows, and if the root has
- * no run yet, the run is that one. NULL: nothing is known elsewhere. ${keeps} is recorded with the
- * incarnation, for whoever lists the root (selection/kept.h); NULL: nothing is. Waits up to 30 s
- * for a holder that only deletes. ELOCKED: the message names the holder. EMISMATCH: the root has
- * another run than ${elsewhere}. */
+ * incarnation durably. It is also later than the one that ${elsewhere} knows, and if the root
+ * has no run yet, the run is that one. NULL: nothing is known elsewhere. ${keeps} is recorded
+ * with the incarnation, for whoever lists the root (selection/kept.h); NULL: nothing is. Waits
+ * up to 30 s for a holder that only deletes, and 3 s for one that has not written yet what it
+ * does. ELOCKED: the message names the holder. EMISMATCH: the root has another run than
+ * ${elsewhere}. */
 enum sidestep_status lease_acquire(struct lease *lease, struct store *store, const char *root,
                                    const struct lease_elsewhere *elsewhere, const char *keeps,
                                    struct sidestep_error *err);

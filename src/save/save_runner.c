@@ -161,8 +161,7 @@ static void warm_pool(struct sidestep_save *save)
     uint64_t at = 0;
     bool more = true;
 
-    if (save->touch_threshold == UINT64_MAX || info->faults < save->touch_threshold ||
-        save_get_state(save) > SIDESTEP_SAVE_COMMITTED ||
+    if (info->faults < save->touch_threshold || save_get_state(save) > SIDESTEP_SAVE_COMMITTED ||
         !snapshot_policy_may_touch_pool(&save->saver->snapshot_policy, pool->length))
         return;
     throttle_attach_thread(throttle);

@@ -109,7 +109,7 @@ static void learn_from_cow(struct snapshot_policy *policy, const struct sidestep
     /* With devices it is mostly the time of submitting copies. */
     uint64_t protect_ns = info->device_bytes == 0 ? info->stage_ns : 0;
     bool trimmed = snapshot_policy_can_trim_pool(policy);
-    bool has_more_ready_next = !policy->pool_is_warm || began_late(policy, info);
+    bool next_waits_less = !policy->pool_is_warm || began_late(policy, info);
 
     policy->pool_is_warm =
         warmed_pool || info->pool_bytes >= bytes - bytes / 16 || (policy->pool_is_warm && !trimmed);
@@ -127,8 +127,8 @@ static void learn_from_cow(struct snapshot_policy *policy, const struct sidestep
     if (policy->cow_cost_ns <= most_ns) {
         policy->copy_saves_left = 0;
         policy->last_backoff /= BACKOFF_GROWTH;
-    } else if (has_more_ready_next && policy->cow_cost_ns - waits_ns <= most_ns) {
-        policy->copy_saves_left = 0;
+    } else if (next_waits_less && policy->cow_cost_ns - waits_ns <= most_ns) {
+        policy->copy_saves_left = 0; /* no verdict: try again under the conditions of the next */
     } else if (policy->copy_saves_left == 0 || policy->last_backoff == MIN_BACKOFF_SAVES) {
         /* The first, or a try; or the second, which has touched the pool and says the same. */
         policy->last_backoff = next_backoff(policy->last_backoff, MIN_BACKOFF_SAVES);
